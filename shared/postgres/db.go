@@ -1,0 +1,11 @@
+package postgres
+
+import "github.com/jackc/pgx/v5/pgxpool"
+
+// DB runs hubsync's queries: one file per stage, in call order.
+type DB struct {
+	pool *pgxpool.Pool
+}
+
+// New returns a DB over a pool that Open made, or that a test made.
+func New(pool *pgxpool.Pool) *DB { return &DB{pool: pool} }

@@ -1,0 +1,40 @@
+// Package routing turns a routes file (portals, brands, products, targets) into
+// mapping versions and into the snapshot that every event carries: what exactly
+// HubSpot must show for one product of one brand. An event keeps its snapshot, so
+// that a later change of the mapping cannot alter what is already on its way.
+package routing
+
+// Target kinds beside the communication preference, which every route has.
+const (
+	ContactProperty = "CONTACT_PROPERTY"
+	ManualSegment   = "MANUAL_SEGMENT"
+	BrandAssignment = "BRAND_ASSIGNMENT"
+)
+
+// Snapshot is the resolved mapping of one (brand, product): the event's payload.
+// It holds no personal data.
+type Snapshot struct {
+	Portal             string   `json:"portal"`
+	BrandID            string   `json:"brandId"`
+	ProductID          string   `json:"productId"`
+	MappingVersion     int      `json:"mappingVersion"`
+	Channel            string   `json:"channel"`
+	SubscriptionTypeID int64    `json:"subscriptionTypeId"`
+	BusinessUnitID     int64    `json:"businessUnitId,omitempty"`
+	LegalBasis         string   `json:"legalBasis"`
+	Targets            []Target `json:"targets,omitempty"`
+}
+
+// Target is one place beside the preference that shows the subscription.
+type Target struct {
+	Kind     string `json:"kind"`
+	Required bool   `json:"required"`
+	// CONTACT_PROPERTY: the property and its two values. An empty value clears it.
+	Name         string `json:"name,omitempty"`
+	Subscribed   string `json:"subscribed,omitempty"`
+	Unsubscribed string `json:"unsubscribed,omitempty"`
+	// MANUAL_SEGMENT
+	ListID string `json:"listId,omitempty"`
+	// BRAND_ASSIGNMENT
+	BusinessUnitID int64 `json:"businessUnitId,omitempty"`
+}

@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"hubsync/shared/hubspot"
+	"hubsync/shared/plan"
+)
+
+// singleModeFor is how long a portal that refused a batch endpoint is written to one
+// by one before the batch is tried again: a plan can be upgraded.
+const singleModeFor = time.Hour
+
+// singleMode remembers the portals whose plan has no batch preferences.
+type singleMode struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+func (s *singleMode) active(portal string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Before(s.until[portal])
+}
+
+func (s *singleMode) enter(portal string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.until == nil {
+		s.until = map[string]time.Time{}
+	}
+	s.until[portal] = now.Add(singleModeFor)
+}
+
+// refusesBatch reports whether an error says that this portal's plan or scopes have
+// no batch endpoint; single ones may still work.
+func (j *job) refusesBatch(err error) bool {
+	var he *hubspot.Error
+	if !errors.As(err, &he) || he.Kind != hubspot.KindForbidden {
+		return false
+	}
+	j.worker.singles.enter(j.portal.ID, j.worker.Clock())
+	j.worker.Logger.Warn("portal has no batch preferences: single calls from now on", "portal", j.portal.ID, "code", he.Code)
+	return true
+}
+
+func (j *job) singleMode() bool { return j.worker.singles.active(j.portal.ID, j.worker.Clock()) }
+
+// writePreferences writes the preference of every open row that wanted selects.
+func (j *job) writePreferences(ctx context.Context, wanted func(*row) bool) {
+	var rows []*row
+	for _, r := range j.rows {
+		if r.open() && wanted(r) {
+			rows = append(rows, r)
+		}
+	}
+	failed := func(rows []*row, err error) { j.failRows(rows, err, true) }
+	if !j.singleMode() {
+		var refused []*row
+		inBatches(ctx, j, rows, j.writeBatch, func(rows []*row, err error) {
+			if j.refusesBatch(err) {
+				refused = append(refused, rows...)
+				return
+			}
+			failed(rows, err)
+		})
+		rows = refused
+	}
+	inSingles(ctx, j, rows, j.writeSingle, failed)
+}
+
+func (j *job) writeBatch(ctx context.Context, rows []*row) error {
+	writes := make([]hubspot.StatusWrite, len(rows))
+	for i, r := range rows {
+		writes[i] = statusWrite(r.item.Preference(j.worker.Env))
+	}
+	results, err := j.client.WriteStatuses(ctx, writes)
+	if err != nil {
+		return err
+	}
+	for i, r := range rows {
+		j.noteWritten(r, results[i])
+	}
+	return nil
+}
+
+func (j *job) writeSingle(ctx context.Context, r *row) error {
+	result, err := j.client.WriteStatus(ctx, statusWrite(r.item.Preference(j.worker.Env)))
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.noteWritten(r, result)
+	return nil
+}
+
+func statusWrite(p plan.Preference) hubspot.StatusWrite {
+	state := hubspot.Unsubscribed
+	if p.Subscribe {
+		state = hubspot.Subscribed
+	}
+	return hubspot.StatusWrite{
+		Email: p.Email, SubscriptionID: p.SubscriptionID, State: state,
+		LegalBasis: p.LegalBasis, Explanation: p.Explanation,
+	}
+}
+
+// noteWritten takes one input's answer: only a positive confirmation counts.
+func (j *job) noteWritten(r *row, result hubspot.StatusResult) {
+	if !result.Confirmed {
+		j.failRows([]*row{r}, result.Err, true)
+		return
+	}
+	status := result.Status
+	r.confirmed, r.shown = true, string(status.State)
+	if r.optsOut() && j.isOwnOptOut(r, status) {
+		r.stamp = &status.At
+	}
+	r.receipt(j.worker.NewID, "preference", string(status.State)+" "+strconv.FormatInt(status.SubscriptionID, 10),
+		string(status.Reason), result.CorrelationID, status.At)
+	if status.Reason == hubspot.ReasonResubscribe && !r.resubscribes {
+		// Between our read and our write the person opted out. HubSpot has no
+		// compare-and-set; the opt-out is put back, as the newest decision.
+		j.worker.Logger.Error("a subscribe overtook an opt-out inside HubSpot: it is put back",
+			"event", r.claim.EventID, "portal", j.portal.ID, "correlation", result.CorrelationID)
+		r.giveWay(status.At)
+	}
+}
+
+// isOwnOptOut reports whether the opt-out that HubSpot confirms is of our making, so
+// that its time becomes the stamp of our echo: this write changed the state, or the
+// state carries the marker of an earlier write whose answer was lost.
+func (j *job) isOwnOptOut(r *row, status hubspot.Status) bool {
+	if status.At.IsZero() {
+		return false
+	}
+	if status.Reason == hubspot.ReasonChanged {
+		return true
+	}
+	event, marked := plan.OwnOptOutMarker(j.worker.Env, status.Explanation)
+	return marked && event != r.item.OwnOptOutEvent
+}
