@@ -1,0 +1,177 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"hubsync/shared/outbox"
+)
+
+// What a caller of intake's queries can do something about. Every other error of
+// theirs is a fault of ours.
+var (
+	// ErrBusy: a lock was not granted in time, or the same race was lost twice.
+	// Nothing was stored; the same call again will do.
+	ErrBusy = errors.New("another transaction is in the way")
+	// ErrUnavailable: the database could not be reached or could not work. Whether
+	// the decision was stored is unknown; the same key again will tell.
+	ErrUnavailable = errors.New("the database is unavailable")
+)
+
+// DecisionOutcome is what became of a decision.
+type DecisionOutcome string
+
+// The outcomes of accept_v1.
+const (
+	DecisionAccepted       DecisionOutcome = "accepted"
+	DecisionSuperseded     DecisionOutcome = "superseded" // stored, and superseded by a known opt-out at once
+	DecisionReplayed       DecisionOutcome = "replayed"   // the key has a receipt already; RequestHash is that of the first request
+	DecisionUnknownBrand   DecisionOutcome = "unknown_brand"
+	DecisionUnknownProduct DecisionOutcome = "unknown_product"
+	DecisionGone           DecisionOutcome = "gone" // the contact is being erased, or was
+)
+
+// Decision is a validated request, ready to be stored. The ids are UUIDv7 made by
+// the caller; they are used only if the outcome is accepted or superseded.
+type Decision struct {
+	RequestID, EventID uuid.UUID
+	BrandID, ProductID string
+	ContactKey         string // the caller's key: an alias, not the identity
+	Email, EmailKey    string // as given, and normalised
+	DesiredState       outbox.DesiredState
+	IdempotencyKey     string
+	RequestHash        string
+	Source             string     // api, import, hubspot, unsubscribe_all, one_click
+	OccurredAt         *time.Time // as claimed; nil: not claimed
+	Consent            string     // a JSON object; "" is {}
+	Lane               outbox.Lane
+	Traceparent        string // "": none
+}
+
+// DecisionReceipt is the answer to a decision. With an unknown brand or product, or a
+// contact that is gone, only Outcome is set.
+type DecisionReceipt struct {
+	Outcome     DecisionOutcome
+	RequestID   uuid.UUID
+	RequestHash string
+	Status      string // sync_status now
+	Sequence    int64  // 0: it took no place in the order
+	AcceptedAt  time.Time
+}
+
+// One statement, no BEGIN: the transaction is the statement, and one round trip.
+const acceptQuery = `
+SELECT outcome, coalesce(request_id::text, ''), coalesce(request_hash, ''), coalesce(sync_status, ''),
+       coalesce(sequence, 0), coalesce(accepted_at, 'epoch')
+FROM hubsync.accept_v1(
+  $1::uuid, $2::uuid, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text,
+  $11::text, $12::timestamptz, $13::jsonb, $14::smallint, $15::text)`
+
+// Accept stores a decision with its event in one round trip. A lost race (a twin
+// with the same key, a contact made at the same moment, a deadlock) is run once
+// more; losing again is ErrBusy.
+func (db *DB) Accept(ctx context.Context, d Decision) (DecisionReceipt, error) {
+	receipt, err := db.accept(ctx, d)
+	if lostRace(err) {
+		receipt, err = db.accept(ctx, d)
+	}
+	if err != nil {
+		return DecisionReceipt{}, fmt.Errorf("accept decision %s: %w", d.RequestID, intakeError(err))
+	}
+	return receipt, nil
+}
+
+func (db *DB) accept(ctx context.Context, d Decision) (DecisionReceipt, error) {
+	consent := d.Consent
+	if consent == "" {
+		consent = "{}"
+	}
+	var traceparent *string
+	if d.Traceparent != "" {
+		traceparent = &d.Traceparent
+	}
+	var r DecisionReceipt
+	var requestID string
+	err := db.pool.QueryRow(ctx, acceptQuery,
+		d.RequestID.String(), d.EventID.String(), d.BrandID, d.ProductID, d.ContactKey,
+		d.Email, d.EmailKey, string(d.DesiredState), d.IdempotencyKey, d.RequestHash,
+		d.Source, d.OccurredAt, consent, int16(d.Lane), traceparent,
+	).Scan(&r.Outcome, &requestID, &r.RequestHash, &r.Status, &r.Sequence, &r.AcceptedAt)
+	if err != nil {
+		return DecisionReceipt{}, err
+	}
+	if requestID == "" {
+		return DecisionReceipt{Outcome: r.Outcome}, nil
+	}
+	r.RequestID, err = uuid.Parse(requestID)
+	return r, err
+}
+
+// Ping tells whether the database answers, with one cheap query.
+func (db *DB) Ping(ctx context.Context) error {
+	var one int
+	if err := db.pool.QueryRow(ctx, `SELECT 1`).Scan(&one); err != nil {
+		return fmt.Errorf("ping: %w", intakeError(err))
+	}
+	return nil
+}
+
+// lostRace reports errors that the same statement, run again at once, is expected
+// not to meet: it was rolled back whole.
+func lostRace(err error) bool {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return false
+	}
+	switch pgErr.Code {
+	case "23505", "40001", "40P01":
+		return true
+	}
+	return false
+}
+
+// intakeError classifies an error and keeps only what cannot hold personal data:
+// the server's messages and the driver's encoding errors may quote a parameter.
+func intakeError(err error) error {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return intakeServerError(pgErr)
+	}
+	var connectErr *pgconn.ConnectError
+	var netErr net.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%w: the caller went away", ErrUnavailable)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: no answer in time", ErrUnavailable)
+	case errors.As(err, &connectErr):
+		return fmt.Errorf("%w: no connection", ErrUnavailable)
+	case errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+		return fmt.Errorf("%w: connection lost", ErrUnavailable)
+	case pgconn.SafeToRetry(err):
+		return fmt.Errorf("%w: connection was closed", ErrUnavailable)
+	}
+	return fmt.Errorf("driver error (%T)", err)
+}
+
+func intakeServerError(err *pgconn.PgError) error {
+	if lostRace(err) {
+		return fmt.Errorf("%w: lost the race twice (SQLSTATE %s)", ErrBusy, err.Code)
+	}
+	switch err.Code {
+	case "55P03", "57014": // lock_timeout, statement_timeout
+		return fmt.Errorf("%w: SQLSTATE %s", ErrBusy, err.Code)
+	}
+	switch err.Code[:min(2, len(err.Code))] {
+	case "22", "23", "42": // bad data, a broken constraint, a statement that does not fit the schema
+		return fmt.Errorf("SQLSTATE %s, constraint %q", err.Code, err.ConstraintName)
+	}
+	return fmt.Errorf("%w: SQLSTATE %s", ErrUnavailable, err.Code)
+}
