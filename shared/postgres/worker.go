@@ -17,15 +17,15 @@ type Verdict string
 // The verdicts, in the order in which they are tested. A twin of work in flight
 // must not be judged by its sequence: it would mark that work as superseded.
 const (
-	Busy      Verdict = "busy"       // this event is being processed under a live lease
-	Settled   Verdict = "settled"    // terminal: nothing to do
-	Erased    Verdict = "erased"     // the contact is being erased: the event is cancelled now
-	Overtaken Verdict = "superseded" // a newer decision exists: superseded now, no call
-	Applied   Verdict = "applied"    // HubSpot has it already: synced now
-	BusyOther Verdict = "busy_other" // another event of the subscription is in flight: due again in a second
-	Paused    Verdict = "paused"     // its portal waits: due again when that ends
-	Exhausted Verdict = "exhausted"  // its workers were lost too often: dead now
-	Claimed   Verdict = "claimed"    // ours, until the lease ends
+	VerdictBusy      Verdict = "busy"       // this event is being processed under a live lease
+	VerdictSettled   Verdict = "settled"    // terminal: nothing to do
+	VerdictErased    Verdict = "erased"     // the contact is being erased: the event is cancelled now
+	VerdictOvertaken Verdict = "superseded" // a newer decision exists: superseded now, no call
+	VerdictApplied   Verdict = "applied"    // HubSpot has it already: synced now
+	VerdictBusyOther Verdict = "busy_other" // another event of the subscription is in flight: due again in a second
+	VerdictPaused    Verdict = "paused"     // its portal waits: due again when that ends
+	VerdictExhausted Verdict = "exhausted"  // its workers were lost too often: dead now
+	VerdictClaimed   Verdict = "claimed"    // ours, until the lease ends
 )
 
 const codeWorkerLost = "worker_lost"
@@ -38,7 +38,7 @@ type ClaimOptions struct {
 	MaxAttempts int
 }
 
-// Claim is one event of a message as the claim left it. Unless Verdict is Claimed,
+// Claim is one event of a message as the claim left it. Unless Verdict is VerdictClaimed,
 // only EventID, Verdict, LeaseLeft and the keys are meaningful.
 type Claim struct {
 	EventID        uuid.UUID
@@ -62,6 +62,7 @@ type Claim struct {
 	OwnOptOutStamp *time.Time
 	OwnOptOutEvent *uuid.UUID
 	Traceparent    string
+	AdoptedRecord  string        // HubSpot's record id, if it had the contact before us
 	LeaseLeft      time.Duration // of the lease that makes it busy
 }
 

@@ -158,7 +158,7 @@ type reply struct {
 func decideReply(rows []*row, retriesLeft bool) reply {
 	var longest time.Duration
 	for _, r := range rows {
-		if r.claim.Verdict != postgres.Claimed || !r.failure.waits || r.failure.pause != nil {
+		if r.claim.Verdict != postgres.VerdictClaimed || !r.failure.waits || r.failure.pause != nil {
 			longest = -1
 			break
 		}
@@ -170,7 +170,7 @@ func decideReply(rows []*row, retriesLeft bool) reply {
 		}
 		return replyLater(longest)
 	}
-	if len(rows) == 1 && rows[0].claim.Verdict == postgres.Claimed && rows[0].failure.outcome == postgres.OutcomeDead {
+	if len(rows) == 1 && rows[0].claim.Verdict == postgres.VerdictClaimed && rows[0].failure.outcome == postgres.OutcomeDead {
 		return replyUnprocessable("the event is dead")
 	}
 	return replyStatus(http.StatusOK, "ok")

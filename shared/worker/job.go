@@ -37,7 +37,7 @@ type job struct {
 func (w *Worker) jobs(rows []*row, leaseEnd time.Time) []*job {
 	byPortal := map[string]*job{}
 	for _, r := range rows {
-		if r.claim.Verdict != postgres.Claimed {
+		if r.claim.Verdict != postgres.VerdictClaimed {
 			continue
 		}
 		j := byPortal[r.claim.PortalID]

@@ -105,7 +105,7 @@ func (w *Worker) commit(ctx context.Context, rows []*row) ([]postgres.Settled, e
 	var settlements []postgres.Settlement
 	var receipts []postgres.Receipt
 	for _, r := range rows {
-		if r.claim.Verdict == postgres.Claimed {
+		if r.claim.Verdict == postgres.VerdictClaimed {
 			settlements = append(settlements, r.settlement(w.NewID))
 			receipts = append(receipts, r.receipts...)
 		}
@@ -131,7 +131,7 @@ func (d delivery) log(ctx context.Context, claims []postgres.Claim, rows []*row,
 	}
 	for _, r := range rows {
 		end, level := string(r.claim.Verdict), slog.LevelDebug
-		if r.claim.Verdict == postgres.Claimed {
+		if r.claim.Verdict == postgres.VerdictClaimed {
 			end = string(ends[r.claim.EventID].Status)
 			if !ends[r.claim.EventID].Held {
 				end = "claim_lost"

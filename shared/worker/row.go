@@ -74,7 +74,9 @@ func (r *row) prepare() {
 	r.configuration = plan.CheckSnapshot(snapshot)
 }
 
-func (r *row) open() bool { return r.claim.Verdict == postgres.Claimed && r.failure.outcome == "" }
+func (r *row) open() bool {
+	return r.claim.Verdict == postgres.VerdictClaimed && r.failure.outcome == ""
+}
 
 func (r *row) optsOut() bool { return r.claim.DesiredState == outbox.Unsubscribed }
 
