@@ -3,9 +3,7 @@ package intake
 import (
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/google/uuid"
 )
@@ -41,8 +39,9 @@ func (h *handler) record(r *http.Request, template string, a answer, took time.D
 
 // knownMethod keeps a stranger's text out of the log.
 func knownMethod(method string) string {
-	if len(method) > 10 || strings.ContainsFunc(method, func(r rune) bool { return !unicode.IsUpper(r) }) {
-		return "other"
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
 	}
-	return method
+	return "other"
 }
