@@ -29,6 +29,7 @@ DECLARE
   v_route record;
   v_contact record;
   v_alias text;
+  v_seen_key text;
   v_is_new boolean := false;
   v_opted_out_at timestamptz;
   v_accepted_at timestamptz;
@@ -62,11 +63,19 @@ BEGIN
   -- 2. The contact, by address; locked FOR SHARE, so that an unsubscribe-all or an
   --    erasure (FOR UPDATE) also covers a subscription that is being made now.
   FOR attempt IN 1..3 LOOP
-    SELECT c.contact_key, c.opted_out_at, c.erasing_at INTO v_contact
+    SELECT c.contact_key INTO v_seen_key
     FROM contacts c
-    WHERE c.email_key = p_email_key AND c.erased_at IS NULL
-    FOR SHARE;
-    EXIT WHEN FOUND;
+    WHERE c.email_key = p_email_key AND c.erased_at IS NULL;
+    IF FOUND THEN
+      SELECT c.contact_key, c.opted_out_at, c.erasing_at INTO v_contact
+      FROM contacts c
+      WHERE c.contact_key = v_seen_key AND c.email_key = p_email_key AND c.erased_at IS NULL
+      FOR SHARE;
+      EXIT WHEN FOUND;
+      -- The address moved away while we waited, and our lock stays on the row. Going
+      -- on would mean to raise that lock below, and two that do so deadlock.
+      RAISE EXCEPTION 'the address of a contact changed meanwhile' USING ERRCODE = '40001';
+    END IF;
 
     SELECT a.contact_key INTO v_alias FROM contact_aliases a WHERE a.alias_key = p_caller_key;
     IF FOUND THEN

@@ -285,9 +285,8 @@ func TestAddressChangeIssuesEverythingAnew(t *testing.T) {
 func TestAddressChangesRace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// Requests with an old address that waited for the change keep a lock on the
-	// contact and may want to change it back, two at a time: a deadlock, which the
-	// second run of the statement resolves.
+	// A request whose address moved away while it waited starts again instead of
+	// raising its lock; the short timeout keeps the test short if two ever deadlock.
 	w.useCopyOfPool(func(c *pgxpool.Config) {
 		c.MaxConns = 16
 		c.ConnConfig.RuntimeParams["deadlock_timeout"] = "20ms"
