@@ -25,10 +25,10 @@ const (
 // The arithmetic's constants, in milliseconds where they are times.
 const (
 	slotMs      = 50   // a slot's tokens return together, when its end is older than the window
-	guardMs     = 1000  // a token is good for a second, so a call may land that much after its reservation
-	recentMs    = 2000  // a lane that was refused so lately is waiting
-	paceMs      = 1000  // bulk spreads its calls: it may use 1.1 times the mean rate in a second
-	maxIDs      = 32    // reservations whose replay is recognised
+	guardMs     = 1000 // a token is good for a second, so a call may land that much after its reservation
+	recentMs    = 2000 // a lane that was refused so lately is waiting
+	paceMs      = 1000 // bulk spreads its calls: it may use 1.1 times the mean rate in a second
+	maxIDs      = 32   // reservations whose replay is recognised
 	dayMs       = 86_400_000
 	optOutDaily = 20 // one part in 20 of the day is kept for opt-outs
 )

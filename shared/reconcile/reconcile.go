@@ -1,0 +1,105 @@
+// Package reconcile finds what is stuck and makes it due again. Every state that is not
+// terminal has a deadline; the sweep looks for those that passed while an event was in
+// flight.
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"hubsync/shared/postgres"
+)
+
+// Config says what a reconciler works with. DB, Clock and Logger are required.
+type Config struct {
+	DB     *postgres.DB
+	Clock  func() time.Time
+	NewID  func() uuid.UUID
+	Logger *slog.Logger
+	// Batch is how many events one pass makes due.
+	Batch int
+	// PendingAlarm is the age of a pending event that is worth an alarm.
+	PendingAlarm time.Duration
+}
+
+const (
+	defaultBatch        = 250
+	defaultPendingAlarm = 5 * time.Minute
+	endTimeout          = 5 * time.Second
+)
+
+// Reconciler is the timed stage.
+type Reconciler struct{ Config }
+
+// New returns a reconciler.
+func New(cfg Config) (*Reconciler, error) {
+	if cfg.DB == nil || cfg.Clock == nil || cfg.Logger == nil {
+		return nil, errors.New("reconcile: DB, Clock and Logger are required")
+	}
+	if cfg.Batch == 0 {
+		cfg.Batch = defaultBatch
+	}
+	if cfg.PendingAlarm == 0 {
+		cfg.PendingAlarm = defaultPendingAlarm
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+	}
+	return &Reconciler{cfg}, nil
+}
+
+// Result counts a run.
+type Result struct {
+	Checked   int `json:"checked"`
+	Scheduled int `json:"scheduled"`
+}
+
+// Run sweeps until a pass finds less than a full batch, or until no time is left. Two
+// runs at once share no rows. A run that fails half way says so, and what it did stays.
+func (r *Reconciler) Run(ctx context.Context) (Result, error) {
+	id := r.NewID()
+	if err := r.DB.BeginRun(ctx, id, "sweep"); err != nil {
+		return Result{}, err
+	}
+	total, err := r.sweep(ctx)
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if endErr := r.DB.EndRun(endCtx, id, total.Checked, total.Scheduled, problem); endErr != nil {
+		err = errors.Join(err, endErr)
+	}
+	if total.Scheduled > 0 || err != nil {
+		r.Logger.Info("sweep", "checked", total.Checked, "scheduled", total.Scheduled, "problem", problem)
+	}
+	return total, err
+}
+
+func (r *Reconciler) sweep(ctx context.Context) (Result, error) {
+	var total Result
+	for ctx.Err() == nil {
+		n, err := r.DB.SweepStuck(ctx, r.Batch)
+		if err != nil {
+			return total, err
+		}
+		total.Checked += n
+		total.Scheduled += n
+		if n < r.Batch {
+			break
+		}
+	}
+	age, err := r.DB.OldestPending(ctx)
+	if err != nil {
+		return total, err
+	}
+	if age > r.PendingAlarm {
+		r.Logger.Error("an event waits for the relay for too long: is it running?", "age", age)
+	}
+	return total, nil
+}
