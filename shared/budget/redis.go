@@ -1,7 +1,11 @@
 package budget
 
 import (
+	"context"
+	_ "embed" // the script
 	"errors"
+	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -9,10 +13,65 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Open returns a client with settings for a function that is frozen between
+//go:embed script.lua
+var script string
+
+// UpstashPrefix lets Upstash run the script without its database-wide lock; plain
+// Redis refuses the flag.
+const UpstashPrefix = "#!lua flags=allow-key-locking\n"
+
+// redisTimeout is what one script call may take, its retry included.
+const redisTimeout = 300 * time.Millisecond
+
+// poolSize is enough for one function that makes a few calls at once.
+const poolSize = 8
+
+// run calls the script. A failure that is not the caller's own makes Redis rest.
+func (l *Limiter) run(ctx context.Context, portal, what string, windowMs int64, args ...any) (verdict, error) {
+	timed, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	trust := 0
+	if l.cfg.TrustEmpty {
+		trust = 1
+	}
+	key := l.cfg.Prefix + "budget:{" + portal + "}"
+	answer, err := l.script.Run(timed, l.cfg.Redis, []string{key}, append([]any{what, windowMs, trust}, args...)...).Slice()
+	if err == nil {
+		var v verdict
+		if v, err = read(answer); err == nil {
+			l.restored()
+			return v, nil
+		}
+	}
+	if ctx.Err() == nil {
+		l.rest(l.cfg.Clock())
+	}
+	return verdict{}, fmt.Errorf("budget of portal %s: %s: %w", portal, what, err)
+}
+
+func read(answer []any) (verdict, error) {
+	if len(answer) != 3 {
+		return verdict{}, fmt.Errorf("an answer of %d values", len(answer))
+	}
+	granted, ok1 := answer[0].(int64)
+	wait, ok2 := answer[1].(int64)
+	reason, ok3 := answer[2].(string)
+	if !ok1 || !ok2 || !ok3 {
+		return verdict{}, errors.New("an answer of other types")
+	}
+	return verdict{granted == 1, wait, reason}, nil
+}
+
+// args are the script's arguments from ARGV[4] on.
+func (a ask) args() []any {
+	return []any{int(a.lane), a.n, a.limit, a.daily, a.resets[0], a.resets[1], a.resets[2], a.id, a.charge, a.elsewhere}
+}
+
+// Open returns a client for the REDIS_URL of a function that is frozen between
 // invocations: short timeouts (the default read timeout costs five seconds on a dead
-// socket), a small pool, no background notifications.
-func Open(url string, poolSize int) (*redis.Client, error) {
+// socket), one retry, a small pool, no background notifications. Its errors do not show
+// the URL. A password without TLS is refused but on the loopback.
+func Open(url string) (*redis.Client, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, errors.New("REDIS_URL cannot be read: it should look like rediss://default:password@host:6379")
@@ -21,6 +80,7 @@ func Open(url string, poolSize int) (*redis.Client, error) {
 		return nil, errors.New("REDIS_URL sends a password without TLS: use rediss://")
 	}
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = redisTimeout, redisTimeout, redisTimeout
+	o.DialerRetries = 1
 	o.PoolSize, o.MaxRetries = poolSize, 1
 	o.ConnMaxIdleTime = 60 * time.Second
 	o.DisableIdentity = true
@@ -29,5 +89,10 @@ func Open(url string, poolSize int) (*redis.Client, error) {
 }
 
 func isLoopback(addr string) bool {
-	return strings.HasPrefix(addr, "127.") || strings.HasPrefix(addr, "localhost:") || strings.HasPrefix(addr, "[::1]")
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

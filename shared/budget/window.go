@@ -1,13 +1,12 @@
 // Package budget keeps the calls to one HubSpot app within its limits: a rolling
-// window that is exact, and the day. The window's arithmetic is pure and stands here;
-// script.lua does the same inside Redis, on the server's clock, and is tested against
-// it on the same random sequences. Where Redis is away, a low local rate goes on.
+// window that is exact, and the day. The arithmetic is pure and stands in window.go and
+// share.go; script.lua does the same inside Redis, on the server's clock, and is tested
+// against it on the same random sequences. Where Redis is away, a low local rate goes on.
 package budget
 
 import (
+	"cmp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -22,33 +21,48 @@ const (
 	LaneSpare // audits: what nobody else wants
 )
 
-// The arithmetic's constants, in milliseconds where they are times.
+// The arithmetic's constants, in milliseconds where they are times. script.lua has
+// the same.
 const (
-	slotMs      = 50   // a slot's tokens return together, when its end is older than the window
-	guardMs     = 1000 // a token is good for a second, so a call may land that much after its reservation
-	recentMs    = 2000 // a lane that was refused so lately is waiting
-	paceMs      = 1000 // bulk spreads its calls: it may use 1.1 times the mean rate in a second
-	maxIDs      = 32   // reservations whose replay is recognised
-	dayMs       = 86_400_000
-	optOutDaily = 20 // one part in 20 of the day is kept for opt-outs
+	slotMs   = 100  // reservations within a tenth of a second share a slot
+	guardMs  = 1000 // a token is good for a second, so a call may land that much after its reservation
+	recentMs = 2000 // a lane that was refused so lately is waiting
+	knownMs  = 3000 // a reservation's id is known for so long: for replays and refunds
+	maxKnown = 64   // and so many are: an id that is forgotten charges twice, and gives nothing back
+	dayMs    = 86_400_000
+	dayCapMs = 300_000 // what HubSpot said about the day is believed for so long
 )
 
-// state is a portal's budget. All times are milliseconds since 1970 on one clock.
+// state is a portal's budget. All times are milliseconds since 1970 on one clock, but
+// for restNext.
 type state struct {
 	closedUntil int64 // an observed 429, or a window that is not known
 	dayReset    int64 // when dayUsed returns to 0
 	dayUsed     int64
-	others      int64 // calls of other apps, seen in HubSpot's headers
-	othersUntil int64
+	dayCap      int64 // what dayUsed may grow to, by HubSpot's count of the account's day
+	dayCapUntil int64
+	burstCap    int64 // what a window may hold of ours, by HubSpot's count of the app's calls
+	burstUntil  int64
 	wantOptOut  int64 // when an opt-out was refused last
 	wantLive    int64
-	slots       []slot   // oldest first
-	ids         []string // newest last
+	restNext    int64   // microseconds: when others than opt-outs may call again at their even pace
+	slots       []slot  // oldest first
+	known       []known // newest last
 }
 
-// slot counts what was reserved in a twentieth of a second.
+// slot counts the calls that were reserved in one tenth of a second. It leaves the
+// window with the last of them: the earlier ones stay a little too long, never too short.
 type slot struct {
-	index, optOut, rest int64
+	at           int64 // of the last reservation
+	optOut, rest int64
+}
+
+// known is a reservation that can be replayed or given back.
+type known struct {
+	at   int64
+	lane Lane
+	n    int64
+	id   string
 }
 
 // ask is one reservation. resets are three midnights of the account's zone around now:
@@ -61,7 +75,10 @@ type ask struct {
 	daily    int64
 	resets   [3]int64
 	id       string
-	charge   int64 // calls made on the local rate while Redis was away
+	charge   int64 // calls that this process made while Redis was away, for the day
+	// elsewhere is what all processes together may have called in a window without
+	// Redis, whose window must not look unused when it is back; 0: it was not away.
+	elsewhere int64
 }
 
 // verdict is the answer to an ask.
@@ -73,32 +90,36 @@ type verdict struct {
 
 // The reasons of a refusal.
 const (
-	reasonClosed = "closed"
+	reasonClosed = "closed" // a 429 was seen, or the window is not known
 	reasonDaily  = "daily"
-	reasonBurst  = "burst"
-	reasonShare  = "share"
-	reasonPace   = "pace"
+	reasonBurst  = "burst" // the window is full
+	reasonShare  = "share" // what is left of it belongs to more urgent lanes
+	reasonPace   = "pace"  // all but opt-outs are spread
 )
 
 // reserve decides an ask. It looks at every window before it takes from any, and a
-// refusal takes nothing.
+// refusal takes nothing. A replay is granted as it was; its calls count from now on,
+// because now they may be made a second from now.
 func (s *state) reserve(now int64, a ask) verdict {
 	s.prune(now, a.windowMs)
 	s.turnDay(now, a.resets)
-	if a.charge > 0 {
-		s.take(now, LaneBulk, a.charge)
+	s.dayUsed += a.charge
+	if a.elsewhere > 0 {
+		s.capBurst(now, max(min(s.limit(now, a.limit), a.limit-a.elsewhere), 1), a.windowMs)
 	}
-	if slices.Contains(s.ids, a.id) {
+	if i := s.find(a.id); i >= 0 {
+		k := s.known[i]
+		s.known = slices.Delete(s.known, i, i+1)
+		s.drop(k.at, k.lane, k.n)
+		s.take(now, k.lane, k.n, k.id)
 		return verdict{granted: true}
 	}
 	v := s.judge(now, a)
 	switch {
 	case v.granted:
-		s.take(now, a.lane, a.n)
-		s.ids = append(s.ids, a.id)
-		if len(s.ids) > maxIDs {
-			s.ids = slices.Delete(s.ids, 0, len(s.ids)-maxIDs)
-		}
+		s.take(now, a.lane, a.n, a.id)
+		s.dayUsed += a.n
+		s.spread(now, a)
 	case a.lane == LaneOptOut:
 		s.wantOptOut = now
 	case a.lane == LaneLive:
@@ -111,71 +132,19 @@ func (s *state) judge(now int64, a ask) verdict {
 	if now < s.closedUntil {
 		return verdict{waitMs: s.closedUntil - now, reason: reasonClosed}
 	}
-	daily := a.daily
-	if a.lane != LaneOptOut {
-		daily -= a.daily / optOutDaily
-	}
-	if s.dayUsed+a.n > daily {
-		return verdict{waitMs: s.dayReset - now, reason: reasonDaily}
-	}
-	used, optOuts, others := s.used(now)
-	if limit := s.share(now, a); used+a.n > limit {
-		reason := reasonShare
-		if limit == a.limit {
-			reason = reasonBurst
-		}
-		return verdict{waitMs: s.waitFor(now, used+a.n-limit, a.windowMs), reason: reason}
-	}
-	if a.lane == LaneOptOut && s.isRecent(now, s.wantLive) && optOuts+a.n > a.limit-a.limit/10 {
-		return verdict{waitMs: 2 * slotMs, reason: reasonShare}
-	}
-	lately, optOutsLately := s.paced(now)
-	left := a.limit - others - max(optOuts, optOutsLately*a.windowMs/paceMs)
-	if a.lane >= LaneBulk && lately+a.n > pace(left, a.windowMs) {
-		return verdict{waitMs: slotMs, reason: reasonPace}
-	}
-	return verdict{granted: true}
+	return cmp.Or(s.judgeDay(now, a), s.judgeWindow(now, a), verdict{granted: true})
 }
-
-// share is how full the window may be for a lane. Every lane may use nearly all while
-// the others want nothing: one call in a hundred is left for an opt-out, a tenth for
-// each more urgent lane that was refused lately, and an audit leaves half.
-func (s *state) share(now int64, a ask) int64 {
-	limit := a.limit
-	if a.lane == LaneOptOut {
-		return limit
-	}
-	limit -= max(a.limit/100, 1)
-	if s.isRecent(now, s.wantOptOut) {
-		limit -= a.limit / 10
-	}
-	if a.lane >= LaneBulk && s.isRecent(now, s.wantLive) {
-		limit -= a.limit / 10
-	}
-	if a.lane == LaneSpare {
-		limit -= a.limit / 2
-	}
-	return limit
-}
-
-// pace is what bulk may reserve within a second: 1.1 times the mean rate of what
-// other apps leave, and opt-outs at the rate that they show now. Without it a window could be spent in an instant, and
-// an opt-out would find nothing for the rest of it.
-func pace(left, windowMs int64) int64 {
-	return max((max(left, 0)*1100+windowMs-1)/windowMs, 1)
-}
-
-func (s *state) isRecent(now, at int64) bool { return at > 0 && now-at < recentMs }
 
 func (s *state) prune(now, windowMs int64) {
-	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool { return (x.index+1)*slotMs+windowMs <= now })
+	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool { return x.at+windowMs <= now })
+	s.known = slices.DeleteFunc(s.known, func(k known) bool { return k.at+knownMs <= now })
 }
 
 func (s *state) turnDay(now int64, resets [3]int64) {
 	if now < s.dayReset {
 		return
 	}
-	s.dayUsed, s.dayReset = 0, now+dayMs
+	s.dayUsed, s.dayCapUntil, s.dayReset = 0, 0, now+dayMs
 	for _, r := range resets {
 		if r > now {
 			s.dayReset = r
@@ -184,107 +153,102 @@ func (s *state) turnDay(now int64, resets [3]int64) {
 	}
 }
 
-func (s *state) used(now int64) (all, optOuts, others int64) {
-	for _, x := range s.slots {
-		all += x.optOut + x.rest
-		optOuts += x.optOut
-	}
-	if now < s.othersUntil {
-		others = s.others
-	}
-	return all + others, optOuts, others
+func (s *state) find(id string) int {
+	return slices.IndexFunc(s.known, func(k known) bool { return k.id == id })
 }
 
-// paced counts the last second.
-func (s *state) paced(now int64) (rest, optOuts int64) {
-	for _, x := range s.slots {
-		if (x.index+1)*slotMs+paceMs > now {
-			rest += x.rest
-			optOuts += x.optOut
-		}
+func (s *state) take(now int64, lane Lane, n int64, id string) {
+	last := len(s.slots) - 1
+	if last < 0 || s.slots[last].at/slotMs != now/slotMs {
+		s.slots = append(s.slots, slot{})
+		last++
 	}
-	return rest, optOuts
-}
-
-// waitFor is when enough slots will have left.
-func (s *state) waitFor(now, missing, windowMs int64) int64 {
-	for _, x := range s.slots {
-		missing -= x.optOut + x.rest
-		if missing <= 0 {
-			return max((x.index+1)*slotMs+windowMs-now, 1)
-		}
-	}
-	return max(s.othersUntil-now, slotMs)
-}
-
-func (s *state) take(now int64, lane Lane, n int64) {
-	index := now / slotMs
-	if len(s.slots) == 0 || s.slots[len(s.slots)-1].index != index {
-		s.slots = append(s.slots, slot{index: index})
-	}
-	last := &s.slots[len(s.slots)-1]
+	s.slots[last].at = now
 	if lane == LaneOptOut {
-		last.optOut += n
+		s.slots[last].optOut += n
 	} else {
-		last.rest += n
+		s.slots[last].rest += n
 	}
-	s.dayUsed += n
+	s.known = append(s.known, known{now, lane, n, id})
+	if extra := len(s.known) - maxKnown; extra > 0 {
+		s.known = slices.Delete(s.known, 0, extra)
+	}
 }
 
-// refund gives back tokens that were not used, from the newest slot on.
-func (s *state) refund(n int64, lane Lane) {
-	for i := len(s.slots) - 1; i >= 0 && n > 0; i-- {
+// drop takes n calls out of the slot that a reservation at a time went into.
+func (s *state) drop(at int64, lane Lane, n int64) {
+	for i := range s.slots {
+		if s.slots[i].at/slotMs != at/slotMs {
+			continue
+		}
 		count := &s.slots[i].rest
 		if lane == LaneOptOut {
 			count = &s.slots[i].optOut
 		}
-		back := min(n, *count)
-		*count -= back
-		n -= back
-		s.dayUsed = max(s.dayUsed-back, 0)
-	}
-}
-
-// learn takes HubSpot's own count: what it has seen beyond our reservations was spent
-// by other apps, and shrinks ours for a window. spent is Max − Remaining; below 0: not
-// stated.
-func (s *state) learn(now, spent, closeMs, windowMs int64) {
-	s.prune(now, windowMs)
-	if closeMs > 0 {
-		s.closedUntil = max(s.closedUntil, now+closeMs)
-	}
-	if spent < 0 {
+		*count = max(*count-n, 0)
 		return
 	}
-	var ours int64
-	for _, x := range s.slots {
-		ours += x.optOut + x.rest
-	}
-	s.others, s.othersUntil = max(spent-ours, 0), now+windowMs-guardMs
 }
 
-// encode writes a state as one text, the value of its key in Redis:
-// closedUntil,dayReset,dayUsed,others,othersUntil,wantOptOut,wantLive|index:optOut:rest …|id …
-func (s *state) encode() string {
-	numbers := []int64{s.closedUntil, s.dayReset, s.dayUsed, s.others, s.othersUntil, s.wantOptOut, s.wantLive}
-	head := make([]string, len(numbers))
-	for i, n := range numbers {
-		head[i] = strconv.FormatInt(n, 10)
+// refund leaves keep calls of a reservation. It says what stays and not what goes, so
+// that a refund that is sent twice gives back once.
+func (s *state) refund(id string, keep int64) {
+	i := s.find(id)
+	if i < 0 || s.known[i].n <= keep {
+		return
 	}
-	slots := make([]string, len(s.slots))
-	for i, x := range s.slots {
-		slots[i] = strconv.FormatInt(x.index, 10) + ":" + strconv.FormatInt(x.optOut, 10) + ":" + strconv.FormatInt(x.rest, 10)
+	k := &s.known[i]
+	s.drop(k.at, k.lane, k.n-keep)
+	s.dayUsed = max(s.dayUsed-(k.n-keep), 0)
+	k.n = keep
+	if keep == 0 {
+		s.known = slices.Delete(s.known, i, i+1)
 	}
-	return strings.Join(head, ",") + "|" + strings.Join(slots, " ") + "|" + strings.Join(s.ids, " ")
 }
+
+// news is what HubSpot's answer said; -1 where it said nothing.
+type news struct {
+	remaining int64 // calls left in its window, all that use the app counted
+	dayLeft   int64 // calls left of the account's day
+	closeMs   int64
+	windowMs  int64
+}
+
+// learn takes HubSpot's own count. What it has left, added to what we reserved, is all
+// that we may have; others' calls make it less than our limit. Our calls count for the
+// guard too, so that they are never taken for others': those are seen too small by at
+// most what we reserve in a second.
+func (s *state) learn(now int64, f news) {
+	if f.closeMs > 0 {
+		s.closedUntil = max(s.closedUntil, now+f.closeMs)
+	}
+	if f.remaining >= 0 {
+		ours := f.remaining
+		for _, x := range s.slots {
+			if x.at+f.windowMs > now {
+				ours += x.optOut + x.rest
+			}
+		}
+		s.capBurst(now, ours, f.windowMs-guardMs)
+	}
+	if f.dayLeft >= 0 {
+		s.dayCap, s.dayCapUntil = s.dayUsed+f.dayLeft, now+dayCapMs
+	}
+}
+
+func (s *state) capBurst(now, n, forMs int64) { s.burstCap, s.burstUntil = n, now+forMs }
 
 // midnights returns three resets of the day around now in the account's zone; zones
-// with daylight saving have days of 23 and 25 hours.
+// with daylight saving have days of 23 and 25 hours, and some begin a day at 01:00.
 func midnights(now time.Time, zone *time.Location) [3]int64 {
 	local := now.In(zone)
 	var resets [3]int64
 	for i := range resets {
-		resets[i] = time.Date(local.Year(), local.Month(), local.Day()+i, 0, 0, 0, 0, zone).UnixMilli()
+		at := time.Date(local.Year(), local.Month(), local.Day()+i, 0, 0, 0, 0, zone)
+		if at.Hour() > 12 { // there is no midnight, and the hour before it was chosen
+			at = at.Add(time.Hour)
+		}
+		resets[i] = at.UnixMilli()
 	}
 	return resets
 }

@@ -296,4 +296,3 @@ func credentialOf(passwd, name string) *syscall.Credential {
 	}
 	return nil
 }
-

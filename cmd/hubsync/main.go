@@ -1,0 +1,74 @@
+// Command hubsync is the one command for developers and operators.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	_ "time/tzdata" // the accounts' zones, where the machine has none
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// errSilent ends the command as failed; what there was to say has been said.
+var errSilent = errors.New("failed")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx))
+}
+
+func run(ctx context.Context) int {
+	root := newRoot()
+	err := root.ExecuteContext(ctx)
+	var usage *usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errSilent):
+		return exitFailed
+	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"):
+		fmt.Fprintf(os.Stderr, "hubsync: %v\nRun 'hubsync --help' for what there is.\n", err)
+		return exitUsage
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "hubsync: stopped")
+		return exitFailed
+	default:
+		fmt.Fprintf(os.Stderr, "hubsync: %v\n", err)
+		return exitFailed
+	}
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "hubsync",
+		Short: "Subscription decisions, applied to HubSpot reliably, in order and within its limits",
+		Long: `hubsync makes subscription decisions arrive in HubSpot: an application says that a
+person is (un)subscribed, one PostgreSQL transaction stores that, and HubSpot ends with
+the latest valid decision, whatever fails in between.
+
+Start with 'hubsync demo': it runs all of it on this machine and shows the result.`,
+		SilenceUsage: true, SilenceErrors: true,
+		Args: cobra.NoArgs,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.AddCommand(newDemo(), newDev(), newMigrate(), newEmulate())
+	return root
+}
