@@ -79,6 +79,10 @@ func TestRedisBackIsNoBurst(t *testing.T) {
 	if _, scanErr := fmt.Sscanf(value, "%d,%d,%d,", &closed, &reset, &used); err != nil || scanErr != nil || used != 1+30+120+216 {
 		t.Errorf("the day counts %d calls, %v, %v", used, err, scanErr)
 	}
+	w.redis.SetError("READONLY")
+	if g := reserve(t, w, LaneLive, 1, "again", l); g.Granted || g.RetryAfter != 11*time.Second {
+		t.Errorf("the second outage does not begin like the first: %+v", g)
+	}
 }
 
 // Several processes, and a Redis that goes and comes: the calls of the lower lanes never
