@@ -40,11 +40,13 @@ if head then
     i = i + 1
     s[i] = tonumber(number)
   end
-  for at, out, rest in string.gmatch(middle, '(%d+):(%d+):(%d+)') do
-    slots[#slots + 1] = {tonumber(at), tonumber(out), tonumber(rest)}
+  -- Each keeps its text, to be written as it is unless it changes: formatting is half
+  -- of the script's time.
+  for raw, at, out, rest in string.gmatch(middle, '((%d+):(%d+):(%d+))') do
+    slots[#slots + 1] = {tonumber(at), tonumber(out), tonumber(rest), text = raw}
   end
-  for at, lane, n, id in string.gmatch(tail, '(%d+):(%d+):(%d+):(%S+)') do
-    known[#known + 1] = {tonumber(at), tonumber(lane), tonumber(n), id}
+  for raw, at, lane, n, id in string.gmatch(tail, '((%d+):(%d+):(%d+):(%S+))') do
+    known[#known + 1] = {tonumber(at), tonumber(lane), tonumber(n), id, text = raw}
   end
 elseif ARGV[3] ~= '1' then
   s[CLOSED] = now + window
@@ -55,8 +57,8 @@ local function text_of(n) return string.format('%.0f', n) end
 local function answer(granted, wait, reason)
   local a, b, c = {}, {}, {}
   for i = 1, #s do a[i] = text_of(s[i]) end
-  for i, x in ipairs(slots) do b[i] = text_of(x[1]) .. ':' .. text_of(x[2]) .. ':' .. text_of(x[3]) end
-  for i, k in ipairs(known) do c[i] = text_of(k[1]) .. ':' .. text_of(k[2]) .. ':' .. text_of(k[3]) .. ':' .. k[4] end
+  for i, x in ipairs(slots) do b[i] = x.text or text_of(x[1]) .. ':' .. text_of(x[2]) .. ':' .. text_of(x[3]) end
+  for i, k in ipairs(known) do c[i] = k.text or text_of(k[1]) .. ':' .. text_of(k[2]) .. ':' .. text_of(k[3]) .. ':' .. k[4] end
   local value = table.concat(a, ',') .. '|' .. table.concat(b, ' ') .. '|' .. table.concat(c, ' ')
   redis.call('SET', KEYS[1], value, 'PX', text_of(max(s[RESET] - now, 0) + KEEP))
   return {granted, wait, reason}
@@ -73,7 +75,7 @@ local function field(lane) return lane == 0 and 2 or 3 end
 local function drop(at, lane, n)
   for _, x in ipairs(slots) do
     if floor(x[1] / SLOT) == floor(at / SLOT) then
-      x[field(lane)] = max(x[field(lane)] - n, 0)
+      x[field(lane)], x.text = max(x[field(lane)] - n, 0), nil
       return
     end
   end
@@ -82,7 +84,7 @@ end
 local function take(lane, n, id)
   if #slots == 0 or floor(slots[#slots][1] / SLOT) ~= floor(now / SLOT) then slots[#slots + 1] = {now, 0, 0} end
   local last = slots[#slots]
-  last[1], last[field(lane)] = now, last[field(lane)] + n
+  last[1], last[field(lane)], last.text = now, last[field(lane)] + n, nil
   known[#known + 1] = {now, lane, n, id}
   while #known > MAX_KNOWN do table.remove(known, 1) end
 end
@@ -93,7 +95,7 @@ if what == 'refund' then
     local k = known[i]
     drop(k[1], k[2], k[3] - keep)
     s[USED] = max(s[USED] - (k[3] - keep), 0)
-    k[3] = keep
+    k[3], k.text = keep, nil
     if keep == 0 then table.remove(known, i) end
   end
   return answer(1, 0, '')
