@@ -157,14 +157,17 @@ CREATE TABLE contact_conflicts (
   PRIMARY KEY (contact_key, kind, detail)
 );
 
--- The record that a contact has in a portal, as last confirmed. A merge makes a
--- new record, so nothing is keyed on it.
+-- The record that a contact has in a portal, as last confirmed. A merge makes a new
+-- record, so nothing is keyed on it.
 CREATE TABLE contact_portal_records (
   contact_key text NOT NULL,
   portal_id text NOT NULL,
-  hubspot_id text NOT NULL,
+  hubspot_id text NOT NULL DEFAULT '',
   -- HubSpot had the record before us: its address is never sent.
   adopted boolean NOT NULL DEFAULT false,
+  -- One worker at a time makes a contact: a second one, sending the address while the
+  -- first adopts a record that has it as a secondary one, would change the primary.
+  creating_until timestamptz,
   seen_at timestamptz NOT NULL DEFAULT hubsync.now(),
   PRIMARY KEY (contact_key, portal_id)
 );
@@ -189,7 +192,8 @@ CREATE TABLE subscription_requests (
     CHECK (source IN ('api', 'import', 'hubspot', 'unsubscribe_all', 'one_click')),
   -- As claimed by the caller: evidence, never order.
   occurred_at timestamptz,
-  -- least(coalesce(occurred_at, accepted_at), accepted_at)
+  -- least(coalesce(occurred_at, accepted_at), accepted_at); an undated subscribe counts
+  -- as a little older than its arrival (docs/decisions/0001).
   consent_at timestamptz NOT NULL,
   consent jsonb NOT NULL DEFAULT '{}',
   status_reason text,

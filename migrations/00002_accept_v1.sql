@@ -18,13 +18,17 @@ CREATE FUNCTION hubsync.accept_v1(
   p_email text, p_email_key text,
   p_desired_state text, p_idempotency_key text, p_request_hash text,
   p_source text, p_occurred_at timestamptz, p_consent jsonb,
-  p_lane smallint, p_traceparent text
+  p_lane smallint, p_traceparent text,
+  p_undated_window interval
 ) RETURNS TABLE (
   outcome text, request_id uuid, request_hash text, sync_status text,
   sequence bigint, accepted_at timestamptz
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  -- A subscribe without a date may be a delayed one: it counts as this much older
+  -- than its arrival, so that it cannot overtake an opt-out that came just before it.
+  v_window interval := CASE WHEN p_desired_state = 'subscribed' THEN p_undated_window ELSE interval '0' END;
   v_receipt record;
   v_route record;
   v_contact record;
@@ -136,7 +140,7 @@ BEGIN
   --    is commit order; the time is read there too, because the lock may have been
   --    waited for. One evaluation of the clock decides everything.
   v_accepted_at := hubsync.clock();
-  v_consent_at := least(coalesce(p_occurred_at, v_accepted_at), v_accepted_at);
+  v_consent_at := least(coalesce(p_occurred_at, v_accepted_at - v_window), v_accepted_at);
   v_superseded := p_desired_state = 'subscribed' AND v_consent_at <= v_opted_out_at;
   IF v_superseded IS NOT TRUE THEN
     INSERT INTO contact_subscription_state AS s
@@ -158,13 +162,13 @@ BEGIN
                p_desired_state = 'unsubscribed' OR s.opted_out_at IS NULL
                  OR m.consent_at > s.opted_out_at AS takes_effect
         FROM (
-          SELECT n.accepted_at, least(coalesce(p_occurred_at, n.accepted_at), n.accepted_at) AS consent_at
+          SELECT n.accepted_at, least(coalesce(p_occurred_at, n.accepted_at - v_window), n.accepted_at) AS consent_at
           FROM (SELECT hubsync.clock() AS accepted_at OFFSET 0) n
         ) m
       ) d)
     RETURNING s.latest_sequence, s.latest_event_id, s.updated_at
     INTO v_sequence, v_latest_event_id, v_accepted_at;
-    v_consent_at := least(coalesce(p_occurred_at, v_accepted_at), v_accepted_at);
+    v_consent_at := least(coalesce(p_occurred_at, v_accepted_at - v_window), v_accepted_at);
     v_superseded := v_latest_event_id <> p_event_id;
     IF v_superseded THEN
       v_superseded_by := v_latest_event_id;

@@ -2,14 +2,13 @@ package hubspot
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	json "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Kind says what a failure means for what to do next.
@@ -26,30 +25,47 @@ const (
 	KindDailyLimited Kind = "daily_limited" // 429 until the account's midnight
 	KindLocked       Kind = "locked"        // 423: at least 2 s
 	KindMigrating    Kind = "migrating"     // 477: up to a day
-	KindUnavailable  Kind = "unavailable"   // 5xx, 52x: a write may have taken effect
+	KindUnavailable  Kind = "unavailable"   // 5xx, 52x, a redirect: a write may have taken effect
 	KindUnknown      Kind = "unknown"       // sent, and no usable answer: it may have taken effect
 	KindNotSent      Kind = "not_sent"      // nothing left this machine
 )
 
+// lockedFloor is the least wait after a 423.
+const lockedFloor = 2 * time.Second
+
+// statusMigrating is HubSpot's own status of an account on the move.
+const statusMigrating = 477
+
 // Error is what HubSpot, or the way to it, answered instead of success. It carries no
-// address, token or consent text in any form: HubSpot's own messages may, so they are
-// not kept, only stable codes and ids are.
+// address, token or consent text in any form: HubSpot's own messages may, so only
+// codes, ids and names of properties are taken out of them.
 type Error struct {
 	Kind          Kind
-	Status        int // 0: no answer
-	Code          string
+	Operation     string // "write statuses"
+	Portal        string // our name of the account
+	Status        int    // 0: no usable answer, or refused before it was sent
+	Code          string // stable: hubspot_429_ten_secondly_rolling, hubspot_400_property_doesnt_exist
 	Category      string
 	CorrelationID string
 	Policy        string // of a 429
+	Property      string // the contact property that was refused
 	Summary       string
 	RetryAfter    time.Duration // 0: none given
 	ExistingID    string        // of a conflict: the record that owns the value
-	TraceIDs      []string      // inputs that it names
+	TraceIDs      []string      // inputs that it names, where these are UUIDs or numbers
 	IDs           []string
 }
 
+// Error names the operation, the portal, and what is known of the failure.
 func (e *Error) Error() string {
-	return fmt.Sprintf("hubspot: %s (%s)", e.Summary, e.Code)
+	text := "hubspot: "
+	if e.Operation != "" {
+		text += e.Operation + ": "
+	}
+	if e.Portal != "" {
+		text += "portal " + e.Portal + ": "
+	}
+	return text + e.Summary + " (" + e.Code + ")"
 }
 
 // OutcomeUnknown reports whether a write that failed so may have taken effect, now or
@@ -58,32 +74,43 @@ func (e *Error) OutcomeUnknown() bool {
 	return e.Kind == KindUnknown || e.Kind == KindUnavailable
 }
 
+// Retryable reports whether the same call may pass later without anyone's doing.
+func (e *Error) Retryable() bool {
+	switch e.Kind {
+	case KindRateLimited, KindDailyLimited, KindLocked, KindMigrating, KindUnavailable, KindUnknown, KindNotSent:
+		return true
+	default:
+		return false
+	}
+}
+
+// refuse is a call that was not made, because HubSpot would refuse all of it.
+func refuse(code, summary string) *Error {
+	return &Error{Kind: KindInvalid, Code: "hubspot_request_" + code, Summary: summary + "; nothing was sent"}
+}
+
 // errorBody is HubSpot's error, of a whole request or of one input. Every member is
 // optional.
 type errorBody struct {
-	Status        any                 `json:"status"`
-	Message       string              `json:"message"`
-	Category      string              `json:"category"`
-	SubCategory   any                 `json:"subCategory"`
-	CorrelationID string              `json:"correlationId"`
-	ErrorType     string              `json:"errorType"`
-	PolicyName    string              `json:"policyName"`
-	Context       map[string][]string `json:"context"`
-	Errors        []struct {
-		Message string              `json:"message"`
-		Code    string              `json:"code"`
-		Context map[string][]string `json:"context"`
-	} `json:"errors"`
+	Message       flexText       `json:"message"`
+	Category      flexText       `json:"category"`
+	SubCategory   flexText       `json:"subCategory"`
+	Code          flexText       `json:"code"`
+	CorrelationID flexText       `json:"correlationId"`
+	ErrorType     flexText       `json:"errorType"`
+	PolicyName    flexText       `json:"policyName"`
+	Context       flexContext    `json:"context"`
+	Inner         jsontext.Value `json:"errors"` // more of the same
 }
 
-var (
-	existingID = regexp.MustCompile(`Existing ID: (\d+)`)
-	// HubSpot's validation text embeds JSON with one of these.
-	propertyCode = regexp.MustCompile(`"error"\s*:\s*"([A-Z][A-Z0-9_]{2,60})"`)
-	plainCode    = regexp.MustCompile(`^[A-Z][A-Z0-9_]{2,60}$`)
-	// Codes that stand in a message without being marked as such.
-	namedCode = regexp.MustCompile(`\b(PROPERTY_DOESNT_EXIST|INVALID_EMAIL|INVALID_OPTION|INVALID_DATE|INVALID_INTEGER|INVALID_LONG|MISSING_REQUIRED_PROPERTY|MISSING_CONDITIONAL_REQUIRED_PROPERTY)\b`)
-)
+// inner reads the errors inside an error, one level deep.
+func (b errorBody) inner() []errorBody {
+	var list flexErrorList
+	if len(b.Inner) > 0 && json.Unmarshal(b.Inner, &list, lenient) != nil {
+		return nil
+	}
+	return list
+}
 
 // errorOfResponse classifies an answer that is not a success.
 func errorOfResponse(status int, header http.Header, body []byte, now time.Time) *Error {
@@ -92,82 +119,111 @@ func errorOfResponse(status int, header http.Header, body []byte, now time.Time)
 	if json.Unmarshal(body, &b, lenient) == nil {
 		e.fill(b)
 	}
-	if e.CorrelationID == "" {
-		e.CorrelationID = plainID(header.Get("X-HubSpot-Correlation-Id"))
-	}
+	e.CorrelationID = cmp.Or(e.CorrelationID, plainID(header.Get("X-HubSpot-Correlation-Id")))
 	e.Kind = kindOfStatus(status)
 	if b.ErrorType == "RATE_LIMIT" || b.Category == "RATE_LIMITS" {
 		e.Kind = KindRateLimited // one client saw it under status 500
 	}
-	if e.Kind == KindRateLimited {
+	switch e.Kind {
+	case KindRateLimited:
 		if e.Policy == "DAILY" {
-			e.Kind = KindDailyLimited
+			e.Kind = KindDailyLimited // until midnight: the interval says nothing about it
+			break
 		}
 		e.RetryAfter = cmp.Or(e.RetryAfter, intervalOf(header))
+	case KindLocked:
+		e.RetryAfter = max(e.RetryAfter, lockedFloor)
 	}
 	e.finish()
 	return e
 }
 
+// fill takes what is safe to keep out of a body.
 func (e *Error) fill(b errorBody) {
-	e.Category, e.Policy = plainWord(b.Category), plainWord(b.PolicyName)
-	e.CorrelationID = plainID(b.CorrelationID)
-	e.Code = codeOf(b)
-	if m := existingID.FindStringSubmatch(b.Message); m != nil {
-		e.ExistingID = m[1]
+	inner := b.inner()
+	messages := []string{string(b.Message)}
+	for _, i := range inner {
+		messages = append(messages, string(i.Message))
 	}
-	e.TraceIDs = b.Context["objectWriteTraceId"]
-	e.IDs = b.Context["ids"]
+	e.Category, e.Policy = plainWord(string(b.Category)), plainWord(string(b.PolicyName))
+	e.CorrelationID = plainID(string(b.CorrelationID))
+	e.Code = codeOf(b, inner, messages)
+	e.Property = firstMatch(propertyName, messages)
+	e.ExistingID = firstMatch(existingID, messages)
+	e.TraceIDs = plainIDs(b.Context.values("objectWriteTraceId"))
+	e.IDs = plainIDs(b.Context.values("ids", "id"))
+}
+
+// codeOf finds the most specific stable code of an error.
+func codeOf(b errorBody, inner []errorBody, messages []string) string {
+	for _, i := range inner {
+		if code := plainWord(string(i.Code)); code != "" {
+			return code
+		}
+	}
+	sub := string(b.SubCategory)
+	return cmp.Or(
+		firstMatch(propertyCode, messages),
+		firstMatch(namedCode, messages),
+		plainWord(string(b.Code)),
+		plainWord(sub[strings.LastIndexByte(sub, '.')+1:]),
+	)
 }
 
 // finish makes the stable code and the summary of what is known.
 func (e *Error) finish() {
 	detail := strings.ToLower(cmp.Or(e.Code, e.Policy, e.Category))
-	e.Code = "hubspot_" + string(e.Kind)
-	if e.Status > 0 {
-		e.Code = "hubspot_" + strconv.Itoa(e.Status)
-	}
-	if detail != "" {
-		e.Code += "_" + detail
-	}
+	e.Code = "hubspot_" + strconv.Itoa(e.Status)
 	e.Summary = "HubSpot answered " + strconv.Itoa(e.Status)
-	if e.Status == 0 {
-		e.Summary = "no answer from HubSpot"
-	}
 	if e.Category != "" {
 		e.Summary += ", category " + e.Category
 	}
 	if detail != "" {
+		e.Code += "_" + detail
 		e.Summary += ", " + detail
+	}
+	if e.Property != "" {
+		e.Summary += ", property " + e.Property
 	}
 }
 
-// errorOfInput classifies one input's error inside a batch answer.
-func errorOfInput(status int, correlation string, b errorBody) *Error {
-	e := &Error{Status: status}
+// inputError classifies one input's error inside a batch answer. Only what says that
+// the input is to blame is held against it.
+func (c *Client) inputError(a answer, b errorBody) *Error {
+	e := &Error{Operation: a.operation, Portal: c.cfg.Portal}
 	e.fill(b)
-	e.CorrelationID = cmp.Or(e.CorrelationID, plainID(correlation))
+	e.CorrelationID = cmp.Or(e.CorrelationID, a.correlation)
+	category := string(b.Category)
 	switch {
-	case b.Category == "OBJECT_NOT_FOUND":
+	case category == "OBJECT_NOT_FOUND":
 		e.Kind, e.Status = KindNotFound, http.StatusNotFound
-	case b.Category == "CONFLICT" || e.ExistingID != "":
+	case category == "CONFLICT", category == "OBJECT_ALREADY_EXISTS", e.ExistingID != "":
 		e.Kind, e.Status = KindConflict, http.StatusConflict
-	case b.Category == "RATE_LIMITS":
+	case category == "RATE_LIMITS", b.ErrorType == "RATE_LIMIT":
 		e.Kind, e.Status = KindRateLimited, http.StatusTooManyRequests
-	case b.Category == "INTERNAL_ERROR" || b.Category == "SERVER_ERROR":
+	case category == "MISSING_SCOPES", category == "FORBIDDEN":
+		e.Kind, e.Status = KindForbidden, http.StatusForbidden
+	case category == "INTERNAL_ERROR", category == "SERVER_ERROR", category == "SERVICE_UNAVAILABLE":
 		e.Kind, e.Status = KindUnavailable, http.StatusInternalServerError
-	default:
+	case category == "VALIDATION_ERROR", e.Code != "", strings.HasPrefix(category, "INVALID_"), strings.HasPrefix(category, "MISSING_"):
 		e.Kind, e.Status = KindInvalid, http.StatusBadRequest
+	default:
+		e.Kind, e.Status = KindUnknown, a.status
 	}
 	e.finish()
 	return e
 }
 
-// unnamed is the error of an input that an answer names neither as done nor as
-// refused: only a positive confirmation is success.
-func unnamed(status int, correlation string) *Error {
-	return &Error{Kind: KindUnknown, Status: status, CorrelationID: plainID(correlation), Code: "hubspot_unconfirmed",
-		Summary: "HubSpot's answer names this input neither as done nor as refused"}
+// unconfirmed is the error of an input that an answer names neither as done nor as
+// refused, or as something else than was asked: only a positive confirmation is
+// success.
+func (c *Client) unconfirmed(a answer, code, summary string) *Error {
+	return &Error{Kind: KindUnknown, Operation: a.operation, Portal: c.cfg.Portal, Status: a.status, CorrelationID: a.correlation,
+		Code: "hubspot_" + code, Summary: summary}
+}
+
+func (c *Client) unnamed(a answer) *Error {
+	return c.unconfirmed(a, "unconfirmed", "the answer names this input neither as done nor as refused")
 }
 
 func kindOfStatus(status int) Kind {
@@ -184,59 +240,11 @@ func kindOfStatus(status int) Kind {
 		return KindRateLimited
 	case status == http.StatusLocked:
 		return KindLocked
-	case status == 477:
+	case status == statusMigrating:
 		return KindMigrating
-	case status >= 500, status == http.StatusRequestTimeout:
-		return KindUnavailable
-	default: // a redirect is one too: we follow none
+	case status >= 500, status < 400, status == http.StatusRequestTimeout:
+		return KindUnavailable // a redirect blames no input: a wrong base URL, or a door closed for a while
+	default:
 		return KindInvalid
 	}
-}
-
-// codeOf finds the most specific stable code of an error.
-func codeOf(b errorBody) string {
-	for _, inner := range b.Errors {
-		if plainCode.MatchString(inner.Code) {
-			return inner.Code
-		}
-		if m := propertyCode.FindStringSubmatch(inner.Message); m != nil {
-			return m[1]
-		}
-	}
-	if m := propertyCode.FindStringSubmatch(b.Message); m != nil {
-		return m[1]
-	}
-	if m := namedCode.FindString(b.Message); m != "" {
-		return m
-	}
-	if sub, ok := b.SubCategory.(string); ok {
-		return plainWord(sub[strings.LastIndex(sub, ".")+1:])
-	}
-	return ""
-}
-
-// plainWord keeps a code-like text and drops anything else, which could echo input.
-func plainWord(text string) string {
-	if plainCode.MatchString(text) {
-		return text
-	}
-	return ""
-}
-
-var idLike = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
-
-// plainID keeps what looks like an id.
-func plainID(text string) string {
-	if idLike.MatchString(text) {
-		return text
-	}
-	return ""
-}
-
-func intervalOf(header http.Header) time.Duration {
-	ms, err := strconv.Atoi(header.Get("X-HubSpot-RateLimit-Interval-Milliseconds"))
-	if err != nil || ms <= 0 {
-		return 0
-	}
-	return time.Duration(ms) * time.Millisecond
 }

@@ -164,12 +164,12 @@ func utc(t *time.Time) *time.Time {
 }
 
 // newDecision is the decision in the database's words.
-func newDecision(d decision, key string, requestID, eventID uuid.UUID) (postgres.Decision, error) {
+func (h *handler) newDecision(d decision, key string) (postgres.Decision, error) {
 	consent, err := d.consentJSON()
 	return postgres.Decision{
-		RequestID: requestID, EventID: eventID, BrandID: d.brandID, ProductID: d.productID,
+		RequestID: h.newID(), EventID: h.newID(), BrandID: d.brandID, ProductID: d.productID,
 		ContactKey: d.contactKey, Email: d.address.Given, EmailKey: d.address.Key,
 		DesiredState: d.desiredState, IdempotencyKey: key, RequestHash: d.hash(),
-		Source: "api", OccurredAt: d.occurredAt, Consent: consent, Lane: outbox.LaneLive,
+		Source: "api", OccurredAt: d.occurredAt, Consent: consent, Lane: outbox.LaneLive, UndatedWindow: h.window,
 	}, err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"hubsync/shared/outbox"
 	"hubsync/shared/postgres"
 )
 
@@ -36,6 +37,10 @@ type Config struct {
 	// BaseURL stands before the paths in Location and statusUrl, without a slash at
 	// its end; empty: they begin with the path.
 	BaseURL string
+	// UndatedWindow is how much older than its arrival a subscribe counts that claims no
+	// date: it may be a delayed one, and must not overtake an opt-out that came just
+	// before it. Default outbox.UndatedWindow; below 0: none.
+	UndatedWindow time.Duration
 }
 
 type handler struct {
@@ -44,6 +49,7 @@ type handler struct {
 	newID   func() uuid.UUID
 	log     *slog.Logger
 	baseURL string
+	window  time.Duration
 }
 
 // New returns the handler of intake's API. It never redirects, and leaves panics
@@ -51,8 +57,12 @@ type handler struct {
 func New(cfg Config) http.Handler {
 	h := &handler{
 		db: cfg.DB, clock: cfg.Clock, newID: cfg.NewID, log: cfg.Logger,
-		baseURL: strings.TrimRight(cfg.BaseURL, "/"),
+		baseURL: strings.TrimRight(cfg.BaseURL, "/"), window: cfg.UndatedWindow,
 	}
+	if h.window == 0 {
+		h.window = outbox.UndatedWindow
+	}
+	h.window = max(h.window, 0)
 	if h.clock == nil {
 		h.clock = time.Now
 	}
@@ -122,7 +132,7 @@ func (h *handler) postDecision(w http.ResponseWriter, r *http.Request, params []
 }
 
 func (h *handler) accept(r *http.Request, d decision, key string) answer {
-	row, err := newDecision(d, key, h.newID(), h.newID())
+	row, err := h.newDecision(d, key)
 	if err != nil {
 		return failed(err)
 	}

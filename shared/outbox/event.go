@@ -62,6 +62,7 @@ const (
 	MaxMessage     = 100              // event ids in one QStash message: HubSpot's batch size
 	RetryFloor     = 2 * time.Second  // failed events wait between RetryFloor and RetryCap, with full jitter
 	RetryCap       = 10 * time.Minute
+	UndatedWindow  = time.Minute     // an undated subscribe this soon after an opt-out does not lift it
 	PublishCap     = 5 * time.Minute // publishing is retried for ever, at most this far apart
 )
 

@@ -53,6 +53,9 @@ type Decision struct {
 	Consent            string     // a JSON object; "" is {}
 	Lane               outbox.Lane
 	Traceparent        string // "": none
+	// UndatedWindow is how much older than its arrival a subscribe counts that claims
+	// no date.
+	UndatedWindow time.Duration
 }
 
 // DecisionReceipt is the answer to a decision. With an unknown brand or product, or a
@@ -72,7 +75,7 @@ SELECT outcome, coalesce(request_id::text, ''), coalesce(request_hash, ''), coal
        coalesce(sequence, 0), coalesce(accepted_at, 'epoch')
 FROM hubsync.accept_v1(
   $1::uuid, $2::uuid, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text,
-  $11::text, $12::timestamptz, $13::jsonb, $14::smallint, $15::text)`
+  $11::text, $12::timestamptz, $13::jsonb, $14::smallint, $15::text, $16::interval)`
 
 // Accept stores a decision with its event in one round trip. A lost race (a twin
 // with the same key, a contact made at the same moment, a deadlock) is run once
@@ -102,7 +105,7 @@ func (db *DB) accept(ctx context.Context, d Decision) (DecisionReceipt, error) {
 	err := db.pool.QueryRow(ctx, acceptQuery,
 		d.RequestID.String(), d.EventID.String(), d.BrandID, d.ProductID, d.ContactKey,
 		d.Email, d.EmailKey, string(d.DesiredState), d.IdempotencyKey, d.RequestHash,
-		d.Source, d.OccurredAt, consent, int16(d.Lane), traceparent,
+		d.Source, d.OccurredAt, consent, int16(d.Lane), traceparent, d.UndatedWindow,
 	).Scan(&r.Outcome, &requestID, &r.RequestHash, &r.Status, &r.Sequence, &r.AcceptedAt)
 	if err != nil {
 		return DecisionReceipt{}, err

@@ -334,33 +334,6 @@ func idOrNull(id uuid.UUID) *string {
 	return &text
 }
 
-// Adoption is a contact that HubSpot knew before we did.
-type Adoption struct {
-	ContactKey string
-	RecordID   string
-}
-
-const noteAdoptions = `
-INSERT INTO contact_portal_records AS r (contact_key, portal_id, hubspot_id, adopted, seen_at)
-SELECT x.contact_key, $1, x.hubspot_id, true, hubsync.now()
-FROM unnest($2::text[], $3::text[]) AS x (contact_key, hubspot_id)
-ORDER BY x.contact_key
-ON CONFLICT (contact_key, portal_id)
-DO UPDATE SET hubspot_id = excluded.hubspot_id, adopted = true, seen_at = excluded.seen_at`
-
-// NoteAdoptions records, before it is done, that our key is written onto records
-// which HubSpot had before: their address is never sent.
-func (db *DB) NoteAdoptions(ctx context.Context, portalID string, adoptions []Adoption) error {
-	var keys, records []string
-	for _, a := range adoptions {
-		keys, records = append(keys, a.ContactKey), append(records, a.RecordID)
-	}
-	if _, err := db.pool.Exec(ctx, noteAdoptions, portalID, keys, records); err != nil {
-		return fmt.Errorf("note %d adoptions in portal %s: %w", len(adoptions), portalID, err)
-	}
-	return nil
-}
-
 // Only what is still queued: every other state has a deadline of its own, and a
 // callback may come late, twice, or for events long done.
 const requeueFailed = `

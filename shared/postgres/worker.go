@@ -61,8 +61,8 @@ type Claim struct {
 	PreviousEmails []string
 	OwnOptOutStamp *time.Time
 	OwnOptOutEvent *uuid.UUID
+	RecordID       string // HubSpot's record of the contact in this portal, if one was confirmed
 	Traceparent    string
-	AdoptedRecord  string        // HubSpot's record id, if it had the contact before us
 	LeaseLeft      time.Duration // of the lease that makes it busy
 }
 
@@ -171,7 +171,7 @@ SELECT j.id::text, j.verdict, coalesce(s.fence, 0), j.takeover, coalesce(u.proce
        c.previous_email_keys, s.own_opt_out_stamp, s.own_opt_out_event_id::text, coalesce(e.traceparent, ''),
        coalesce(greatest((extract(epoch FROM j.lease_left) * 1000)::bigint, 0), 0),
        coalesce((SELECT a.hubspot_id FROM contact_portal_records a
-                 WHERE a.contact_key = j.contact_key AND a.portal_id = e.portal_id AND a.adopted), '')
+                 WHERE a.contact_key = j.contact_key AND a.portal_id = e.portal_id), '')
 FROM judged j
 JOIN hubspot_outbox_events e ON e.id = j.id
 JOIN subscription_requests r ON r.id = j.request_id
@@ -215,7 +215,7 @@ func scanClaim(row pgx.CollectableRow) (Claim, error) {
 	err := row.Scan(&id, &c.Verdict, &c.Fence, &c.Takeover, &c.Attempts, &c.Generation, &c.Sequence,
 		&c.Lane, &c.PortalID, &c.ContactKey, &c.BrandID, &c.ProductID, &c.DesiredState, &payload,
 		&c.ConsentAt, &consent, &c.EmailKey, &c.PreviousEmails, &c.OwnOptOutStamp, &stampEvent,
-		&c.Traceparent, &leaseLeftMs, &c.AdoptedRecord)
+		&c.Traceparent, &leaseLeftMs, &c.RecordID)
 	if err != nil {
 		return Claim{}, err
 	}

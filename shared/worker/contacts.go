@@ -4,29 +4,33 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
 	"hubsync/shared/hubspot"
 	"hubsync/shared/plan"
-	"hubsync/shared/postgres"
 )
 
-// contactKeyProperty is the unique property that holds our contact key: partial
-// upserts are not supported by address.
-const contactKeyProperty = "external_contact_id"
+const contactKeyProperty = hubspot.ContactKeyProperty
 
 // contactWork is one contact's write on its way.
 type contactWork struct {
 	plan.ContactWrite
 	rows     []*row
-	adopted  bool   // HubSpot knew the contact before us: its address is never sent
-	recordID string // to write to
+	recordID string // to write to, where it is known
 }
 
+// contactCreationLease is longer than the calls that make a contact take.
+const contactCreationLease = 45 * time.Second
+
+// contactBusyDelay is how long a row waits for another worker that makes its contact.
+const contactBusyDelay = 2 * time.Second
+
 // writeContacts writes the properties of every contact whose preference was
-// confirmed. Subscribes upsert by our key; opt-outs alone only update a contact that
-// exists. It comes after the preferences, so that a bad property cannot block an
+// confirmed. A known record is updated by our key, without an address; an unknown one
+// is upserted by the one worker that may make it; opt-outs alone only update a contact
+// that exists. It comes after the preferences, so that a bad property cannot block an
 // opt-out.
 func (j *job) writeContacts(ctx context.Context) {
 	rows := map[uuid.UUID]*row{}
@@ -37,35 +41,109 @@ func (j *job) writeContacts(ctx context.Context) {
 			items = append(items, r.item)
 		}
 	}
-	var known, upserts, updates []*contactWork
+	var known, unknown, updates []*contactWork
 	for _, write := range plan.Contacts(items) {
 		c := &contactWork{ContactWrite: write}
 		for _, id := range write.Events {
 			c.rows = append(c.rows, rows[id])
-			c.adopted = c.adopted || rows[id].claim.AdoptedRecord != ""
+			c.recordID = rows[id].claim.RecordID
 		}
 		switch {
 		case !write.MayCreate:
 			updates = append(updates, c)
-		case c.adopted:
+		case c.recordID != "":
 			known = append(known, c)
 		default:
-			upserts = append(upserts, c)
+			unknown = append(unknown, c)
 		}
 	}
-	upserts = append(upserts, j.updateKnown(ctx, known)...)
-	j.adopt(ctx, j.upsert(ctx, upserts))
+	created, others := j.begin(ctx, unknown)
+	gone := j.updateKnown(ctx, append(known, others...))
+	j.create(ctx, append(created, gone...))
 	j.updateExisting(ctx, updates)
 }
 
-// updateKnown writes adopted contacts by our key, which survives a merge, without an
-// address. Those that HubSpot does not know by it any more are returned: they are
-// upserted like new ones.
+// begin asks for the right to make contacts. It returns those that this worker makes,
+// and those that somebody else has made meanwhile; one that is being made waits.
+func (j *job) begin(ctx context.Context, unknown []*contactWork) (created, known []*contactWork) {
+	if len(unknown) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(unknown))
+	for i, c := range unknown {
+		keys[i] = c.ContactKey
+	}
+	records, err := j.worker.DB.BeginContacts(ctx, j.portal.ID, keys, contactCreationLease)
+	if err != nil {
+		j.worker.Logger.Error("contacts not begun", "portal", j.portal.ID, "error", err.Error())
+	}
+	for _, c := range unknown {
+		switch record := records[c.ContactKey]; {
+		case record.MayCreate:
+			created = append(created, c)
+		case record.RecordID != "":
+			c.recordID = record.RecordID
+			known = append(known, c)
+		default:
+			j.failRequired(c, j.waiting("contact_busy", "another message of this contact makes it just now", contactBusyDelay))
+		}
+	}
+	return created, known
+}
+
+// updateKnown writes contacts by our key, which survives a merge. One that HubSpot does
+// not know by it is written by its record id, with our key; one whose record is gone too
+// is returned, to be made anew.
 func (j *job) updateKnown(ctx context.Context, contacts []*contactWork) []*contactWork {
-	var gone []*contactWork
+	var strangers, gone []*contactWork
 	j.update(ctx, contacts, contactKeyProperty, func(c *contactWork) string { return c.ContactKey },
-		func(c *contactWork) { gone = append(gone, c) })
+		func(c *contactWork) { strangers = append(strangers, c) })
+	for _, c := range strangers {
+		c.Properties[contactKeyProperty] = c.ContactKey
+	}
+	j.updateRecords(ctx, strangers, func(c *contactWork) { gone = append(gone, c) })
 	return gone
+}
+
+// create upserts contacts by our key, and adopts those whose address belongs to a record
+// that HubSpot had before: our key and the properties are written onto it, never an
+// address, which would change the person's primary one where ours is secondary. The
+// adoption is noted before it is made, so that a crash in between leads here again.
+func (j *job) create(ctx context.Context, contacts []*contactWork) {
+	if len(contacts) == 0 {
+		return
+	}
+	taken := j.upsert(ctx, contacts)
+	if !j.note(ctx, taken, true) {
+		for _, c := range taken {
+			j.failRequired(c, j.waiting("database_away", "the adoption could not be noted", 0))
+		}
+		return
+	}
+	for _, c := range taken {
+		c.Properties[contactKeyProperty] = c.ContactKey
+	}
+	j.updateRecords(ctx, taken, func(c *contactWork) {
+		c.recordID = ""
+		j.failRequired(c, j.guilty(c.rows[0].claim.Attempts, "hubspot_record_gone", "the record that owned the address is gone", ""))
+	})
+	// A note that fails costs the next message of the contact a look, and no more.
+	j.note(ctx, contacts, false)
+}
+
+// note records what is known of the contacts' records; false: it could not.
+func (j *job) note(ctx context.Context, contacts []*contactWork, adopted bool) bool {
+	records := make(map[string]string, len(contacts))
+	for _, c := range contacts {
+		records[c.ContactKey] = c.recordID
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	if err := j.worker.DB.NoteContacts(ctx, j.portal.ID, records, adopted); err != nil {
+		j.worker.Logger.Error("contacts not noted", "portal", j.portal.ID, "error", err.Error())
+		return false
+	}
+	return true
 }
 
 // upsert writes contacts by our key, and returns those whose address already belongs
@@ -109,31 +187,6 @@ func conflictOf(err error) string {
 		return he.ExistingID
 	}
 	return ""
-}
-
-// adopt writes our key and the properties onto records that HubSpot had before. The
-// adoption is noted before it is made: a crash in between must not lead to an upsert
-// that matches the record by our key and sends an address, which would change the
-// person's primary address where ours is a secondary one.
-func (j *job) adopt(ctx context.Context, contacts []*contactWork) {
-	if len(contacts) == 0 {
-		return
-	}
-	adoptions := make([]postgres.Adoption, len(contacts))
-	for i, c := range contacts {
-		adoptions[i] = postgres.Adoption{ContactKey: c.ContactKey, RecordID: c.recordID}
-		c.Properties[contactKeyProperty] = c.ContactKey
-	}
-	if err := j.worker.DB.NoteAdoptions(ctx, j.portal.ID, adoptions); err != nil {
-		for _, c := range contacts {
-			j.failRequired(c, j.waiting("database_away", "the adoption could not be noted", 0))
-		}
-		j.worker.Logger.Error("adoption not noted", "portal", j.portal.ID, "error", err.Error())
-		return
-	}
-	j.updateRecords(ctx, contacts, func(c *contactWork) {
-		j.failRequired(c, j.guilty(c.rows[0].claim.Attempts, "hubspot_record_gone", "the record that owned the address is gone", ""))
-	})
 }
 
 // updateExisting writes opt-outs' properties onto contacts that HubSpot knows by

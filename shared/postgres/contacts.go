@@ -1,0 +1,87 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ContactRecord is what is known of a contact's record in a portal.
+type ContactRecord struct {
+	ContactKey string
+	RecordID   string // empty: none was confirmed yet
+	MayCreate  bool   // this caller, and nobody else until the lease ends, may make it
+}
+
+// The rows are taken in the order of their keys, as everywhere. A row without a record
+// is leased to one caller.
+const beginContacts = `
+INSERT INTO contact_portal_records AS r (contact_key, portal_id, creating_until, seen_at)
+SELECT x.contact_key, $1, hubsync.clock() + $3::interval, hubsync.now()
+FROM (SELECT DISTINCT unnest($2::text[]) AS contact_key ORDER BY 1) x
+ON CONFLICT (contact_key, portal_id) DO UPDATE
+SET creating_until = excluded.creating_until
+WHERE r.hubspot_id = '' AND (r.creating_until IS NULL OR r.creating_until <= hubsync.clock())
+RETURNING r.contact_key`
+
+const selectContacts = `
+SELECT r.contact_key, r.hubspot_id
+FROM contact_portal_records r
+WHERE r.portal_id = $1 AND r.contact_key = ANY($2::text[])`
+
+// BeginContacts asks for the right to make contacts in a portal. For each key it says
+// which record is known, or whether this caller may make one; neither: somebody else is
+// making it just now.
+func (db *DB) BeginContacts(ctx context.Context, portalID string, keys []string, lease time.Duration) (map[string]ContactRecord, error) {
+	records := make(map[string]ContactRecord, len(keys))
+	rows, err := db.pool.Query(ctx, beginContacts, portalID, keys, lease)
+	if err != nil {
+		return nil, fmt.Errorf("begin %d contacts in portal %s: %w", len(keys), portalID, err)
+	}
+	ours, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("begin %d contacts in portal %s: %w", len(keys), portalID, err)
+	}
+	if rows, err = db.pool.Query(ctx, selectContacts, portalID, keys); err != nil {
+		return nil, fmt.Errorf("read %d contacts of portal %s: %w", len(keys), portalID, err)
+	}
+	var key, record string
+	if _, err = pgx.ForEachRow(rows, []any{&key, &record}, func() error {
+		records[key] = ContactRecord{ContactKey: key, RecordID: record}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read %d contacts of portal %s: %w", len(keys), portalID, err)
+	}
+	for _, key := range ours {
+		records[key] = ContactRecord{ContactKey: key, MayCreate: true}
+	}
+	return records, nil
+}
+
+const noteContacts = `
+INSERT INTO contact_portal_records AS r (contact_key, portal_id, hubspot_id, adopted, seen_at)
+SELECT x.contact_key, $1, x.hubspot_id, $4, hubsync.now()
+FROM unnest($2::text[], $3::text[]) AS x (contact_key, hubspot_id)
+ORDER BY x.contact_key
+ON CONFLICT (contact_key, portal_id) DO UPDATE
+SET hubspot_id = excluded.hubspot_id, adopted = r.adopted OR excluded.adopted, creating_until = NULL, seen_at = excluded.seen_at`
+
+// NoteContacts records the records of contacts, by contact key, and ends the right to
+// make them. adopted: HubSpot had them before us; noted before our key is written onto
+// them, because their address must never be sent. An empty record id says that none was
+// made.
+func (db *DB) NoteContacts(ctx context.Context, portalID string, records map[string]string, adopted bool) error {
+	if len(records) == 0 {
+		return nil
+	}
+	var keys, ids []string
+	for key, id := range records {
+		keys, ids = append(keys, key), append(ids, id)
+	}
+	if _, err := db.pool.Exec(ctx, noteContacts, portalID, keys, ids, adopted); err != nil {
+		return fmt.Errorf("note %d contacts in portal %s: %w", len(records), portalID, err)
+	}
+	return nil
+}
