@@ -4,8 +4,8 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -13,8 +13,11 @@ import (
 // upserts are not supported by address.
 const ContactKeyProperty = "external_contact_id"
 
-// recordIDProperty is how a read names HubSpot's own id.
-const recordIDProperty = "hs_object_id"
+const (
+	emailProperty            = "email"
+	additionalEmailsProperty = "hs_additional_emails"
+	recordIDProperty         = "hs_object_id"
+)
 
 // ContactWrite creates or updates a contact by our key.
 type ContactWrite struct {
@@ -27,21 +30,22 @@ type ContactWrite struct {
 // ContactUpdate updates a contact that exists.
 type ContactUpdate struct {
 	ID         string
-	IDProperty string // empty: HubSpot's record id. Never email: batch updates refuse it
+	IDProperty string // empty: HubSpot's record id. Batches refuse email
 	Properties map[string]string
-	TraceID    string
+	TraceID    string // unique in the batch: without it one bad row refuses all
 }
 
 // ContactResult is the answer to one write. Err is nil exactly if it is confirmed.
 type ContactResult struct {
 	Confirmed     bool
-	RecordID      string
+	RecordID      string // may change when HubSpot merges contacts
 	New           bool
-	UpdatedAt     time.Time
+	UpdatedAt     time.Time // by HubSpot's clock; zero: not stated
 	Err           *Error
 	CorrelationID string
 }
 
+// contactInput is a write on the wire.
 type contactInput struct {
 	ID         string            `json:"id"`
 	IDProperty string            `json:"idProperty,omitempty"`
@@ -51,12 +55,19 @@ type contactInput struct {
 
 // contactObject is a record on the wire.
 type contactObject struct {
-	ID         string            `json:"id"`
-	New        bool              `json:"new"`
-	TraceID    string            `json:"objectWriteTraceId"`
-	Properties map[string]string `json:"properties"`
-	CreatedAt  string            `json:"createdAt"`
-	UpdatedAt  string            `json:"updatedAt"`
+	ID         flexText            `json:"id"`
+	New        bool                `json:"new"`
+	TraceID    flexText            `json:"objectWriteTraceId"`
+	Properties map[string]flexText `json:"properties"`
+	UpdatedAt  flexTime            `json:"updatedAt"`
+}
+
+func (o contactObject) properties() map[string]string {
+	properties := make(map[string]string, len(o.Properties))
+	for name, value := range o.Properties {
+		properties[name] = string(value)
+	}
+	return properties
 }
 
 // UpsertContacts creates or updates up to 100 contacts by our key in one call. Results
@@ -65,166 +76,147 @@ type contactObject struct {
 func (c *Client) UpsertContacts(ctx context.Context, writes []ContactWrite) ([]ContactResult, error) {
 	inputs := make([]contactInput, len(writes))
 	for i, w := range writes {
-		properties := maps.Clone(w.Properties)
-		if properties == nil {
-			properties = map[string]string{}
-		}
+		properties := map[string]string{}
+		maps.Copy(properties, w.Properties)
 		properties[ContactKeyProperty] = w.ExternalID
 		if w.Email != "" {
-			properties["email"] = w.Email
+			properties[emailProperty] = w.Email
 		}
 		inputs[i] = contactInput{w.ExternalID, ContactKeyProperty, w.TraceID, properties}
 	}
-	return c.writeContacts(ctx, "/batch/upsert", inputs)
+	return c.writeContacts(ctx, "upsert contacts", "/batch/upsert", inputs)
 }
 
-// UpdateContacts updates up to 100 contacts in one call. KindNotFound: it does not exist.
+// UpdateContacts updates up to 100 contacts in one call. Results are in the order of
+// updates. KindNotFound: it does not exist.
 func (c *Client) UpdateContacts(ctx context.Context, updates []ContactUpdate) ([]ContactResult, error) {
 	inputs := make([]contactInput, len(updates))
 	for i, u := range updates {
-		inputs[i] = contactInput{u.ID, u.IDProperty, u.TraceID, u.Properties}
+		if u.IDProperty == emailProperty {
+			return nil, refuse("by_email", "HubSpot updates no batch by address")
+		}
+		inputs[i] = u.input()
 	}
-	return c.writeContacts(ctx, "/batch/update", inputs)
+	return c.writeContacts(ctx, "update contacts", "/batch/update", inputs)
 }
 
-func (c *Client) writeContacts(ctx context.Context, path string, inputs []contactInput) ([]ContactResult, error) {
-	seen := map[string]bool{}
-	for _, input := range inputs {
-		if seen["id "+input.ID] || (input.TraceID != "" && seen["trace "+input.TraceID]) {
-			return nil, errDuplicate("id or trace id")
-		}
-		seen["id "+input.ID], seen["trace "+input.TraceID] = true, true
+func (u ContactUpdate) input() contactInput {
+	properties := u.Properties
+	if properties == nil {
+		properties = map[string]string{}
 	}
-	a, err := c.do(ctx, http.MethodPost, c.contacts+path, nil, inputsOf(inputs))
+	return contactInput{u.ID, u.IDProperty, u.TraceID, properties}
+}
+
+func (c *Client) writeContacts(ctx context.Context, operation, path string, inputs []contactInput) ([]ContactResult, error) {
+	type id struct{ property, value string }
+	var ids []id
+	var traces []string
+	for _, input := range inputs {
+		if input.ID == "" {
+			return nil, refuse("empty", "an input without id")
+		}
+		ids = append(ids, id{input.IDProperty, input.ID})
+		if input.TraceID != "" {
+			traces = append(traces, input.TraceID)
+		}
+	}
+	if he := checkBatch(ids, "id"); he != nil {
+		return nil, he
+	}
+	if len(traces) > 0 {
+		if he := checkBatch(traces, "trace id"); he != nil {
+			return nil, he
+		}
+	}
+	a, err := c.do(ctx, call{operation, http.MethodPost, c.contacts + path, nil, inputsOf(inputs)})
 	if err != nil {
 		return nil, err
 	}
-	return judgeContacts(a, inputs)
+	return c.judgeContacts(a, inputs)
 }
 
 // judgeContacts finds each input's own answer, by trace id, else by the id that it was
 // sent with.
-func judgeContacts(a answer, inputs []contactInput) ([]ContactResult, error) {
-	e, err := decode[envelope[contactObject]](a)
+func (c *Client) judgeContacts(a answer, inputs []contactInput) ([]ContactResult, error) {
+	e, err := decode[envelope[contactObject]](c, a)
 	if err != nil {
 		return nil, err
 	}
 	results := make([]ContactResult, len(inputs))
 	for i, input := range inputs {
-		results[i].CorrelationID = a.correlation
-		if object := findObject(e.Results, input, len(inputs)); object != nil {
-			updated, _ := time.Parse(time.RFC3339Nano, object.UpdatedAt) // zero where it is not stated
-			results[i].Confirmed, results[i].RecordID, results[i].New, results[i].UpdatedAt = true, object.ID, object.New, updated
-			continue
-		}
-		results[i].Err = unnamed(a.status, a.correlation)
-		for _, refused := range e.Errors {
-			traces, ids := contextValues(refused, "objectWriteTraceId"), contextValues(refused, "ids", "id")
-			named := slices.Contains(traces, input.TraceID) || (len(traces) == 0 && containsFold(ids, input.ID))
-			if named || (len(inputs) == 1 && len(e.Errors) == 1) {
-				results[i].Err = errorOfInput(a.status, a.correlation, refused)
-				break
-			}
-		}
-	}
-	return results, nil
-}
-
-func findObject(objects []contactObject, input contactInput, inputs int) *contactObject {
-	for i, o := range objects {
+		only := len(inputs) == 1
+		objects := slices.DeleteFunc(slices.Clone(e.Results), func(o contactObject) bool { return !o.answers(input, only) })
+		refused := slices.IndexFunc(e.Errors, func(b errorBody) bool { return only || b.namesInput(input) })
 		switch {
-		case o.TraceID != "" && input.TraceID != "":
-			if o.TraceID == input.TraceID {
-				return &objects[i]
-			}
-		case input.IDProperty == "" && o.ID == input.ID,
-			input.IDProperty != "" && strings.EqualFold(o.Properties[input.IDProperty], input.ID),
-			inputs == 1 && len(objects) == 1:
-			return &objects[i]
+		case refused >= 0 && len(objects) > 0:
+			results[i].Err = c.unconfirmed(a, "contradictory", "the answer names this input as done and as refused")
+		case refused >= 0:
+			results[i].Err = c.inputError(a, e.Errors[refused])
+		case len(objects) != 1 || objects[0].ID == "":
+			results[i].Err = c.unnamed(a)
+		default:
+			results[i] = objects[0].result()
 		}
-	}
-	return nil
-}
-
-func containsFold(list []string, text string) bool {
-	return slices.ContainsFunc(list, func(s string) bool { return strings.EqualFold(s, text) })
-}
-
-// ContactRead is what a read found. Err is set where the answer does not say.
-type ContactRead struct {
-	Found      bool
-	RecordID   string
-	Properties map[string]string
-	Err        *Error
-}
-
-// ReadContacts reads up to 100 contacts by a unique property (or, with idProperty
-// empty, by record id) in one call. The result has an entry for every id, by its
-// lower-cased form.
-func (c *Client) ReadContacts(ctx context.Context, ids []string, idProperty string, properties []string) (map[string]ContactRead, error) {
-	keys, err := distinct(ids)
-	if err != nil {
-		return nil, err
-	}
-	type id struct {
-		ID string `json:"id"`
-	}
-	request := struct {
-		Inputs     []id     `json:"inputs"`
-		Properties []string `json:"properties"`
-		IDProperty string   `json:"idProperty,omitempty"`
-	}{Properties: append([]string{"email", "hs_additional_emails", recordIDProperty}, properties...), IDProperty: idProperty}
-	for _, text := range ids {
-		request.Inputs = append(request.Inputs, id{text})
-	}
-	a, err := c.do(ctx, http.MethodPost, c.contacts+"/batch/read", nil, request)
-	if err != nil {
-		return nil, err
-	}
-	e, err := decode[envelope[contactObject]](a)
-	if err != nil {
-		return nil, err
-	}
-	results := map[string]ContactRead{}
-	for _, o := range e.Results {
-		for _, name := range namesOf(o, idProperty) {
-			if slices.Contains(keys, name) {
-				results[name] = ContactRead{Found: true, RecordID: o.ID, Properties: o.Properties}
-			}
-		}
-	}
-	for i, key := range keys {
-		if _, found := results[key]; !found {
-			results[key] = missingRead(e.Errors, ids[i], a)
-		}
+		results[i].CorrelationID = a.correlation
 	}
 	return results, nil
 }
 
-// namesOf lists the lower-cased ids by which a record could have been asked for:
-// secondary addresses are identifiers too.
-func namesOf(o contactObject, idProperty string) []string {
-	if idProperty == "" {
-		return []string{o.ID}
+// answers reports whether a result is that of an input. An id other than ours is the
+// only input's own all the same: a merge yields a new one.
+func (o contactObject) answers(input contactInput, only bool) bool {
+	switch {
+	case o.TraceID != "" && input.TraceID != "":
+		return string(o.TraceID) == input.TraceID
+	case input.IDProperty == "" || input.IDProperty == recordIDProperty:
+		return only || string(o.ID) == input.ID
+	default:
+		return only || string(o.Properties[input.IDProperty]) == input.ID
 	}
-	names := []string{strings.ToLower(o.Properties[idProperty])}
-	if idProperty == "email" {
-		for _, secondary := range strings.Split(o.Properties["hs_additional_emails"], ";") {
-			names = append(names, strings.ToLower(strings.TrimSpace(secondary)))
-		}
-	}
-	return names
 }
 
-func missingRead(errors []errorBody, id string, a answer) ContactRead {
-	for _, e := range errors {
-		if !containsFold(contextValues(e, "ids", "id"), id) {
-			continue
-		}
-		if e.Category == "OBJECT_NOT_FOUND" {
-			return ContactRead{}
-		}
-		return ContactRead{Err: errorOfInput(a.status, a.correlation, e)}
+// namesInput reports whether an error is about an input.
+func (b errorBody) namesInput(input contactInput) bool {
+	if traces := b.Context.values("objectWriteTraceId"); len(traces) > 0 && input.TraceID != "" {
+		return slices.Contains(traces, input.TraceID)
 	}
-	return ContactRead{Err: unnamed(a.status, a.correlation)}
+	return slices.Contains(b.Context.values("ids", "id"), input.ID)
+}
+
+func (o contactObject) result() ContactResult {
+	return ContactResult{Confirmed: true, RecordID: string(o.ID), New: o.New, UpdatedAt: o.UpdatedAt.Time}
+}
+
+// UpdateContact updates one contact that exists; here IDProperty may be email.
+// KindNotFound: it does not exist.
+func (c *Client) UpdateContact(ctx context.Context, u ContactUpdate) (ContactResult, error) {
+	if u.ID == "" {
+		return ContactResult{}, refuse("empty", "an update without id")
+	}
+	input := u.input()
+	a, err := c.do(ctx, call{"update contact", http.MethodPatch, c.contacts + "/" + pathSegment(u.ID), idQuery(u.IDProperty),
+		struct {
+			Properties map[string]string `json:"properties"`
+		}{input.Properties}})
+	if err != nil {
+		return ContactResult{}, err
+	}
+	o, err := decode[contactObject](c, a)
+	if err != nil {
+		return ContactResult{}, err
+	}
+	result := o.result()
+	if o.ID == "" {
+		result = ContactResult{Err: c.unnamed(a)}
+	}
+	result.CorrelationID = a.correlation
+	return result, nil
+}
+
+func idQuery(idProperty string) url.Values {
+	if idProperty == "" {
+		return nil
+	}
+	return url.Values{"idProperty": {idProperty}}
 }

@@ -3,59 +3,110 @@ package hubspot
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"slices"
 )
 
 // MembershipResult says which records a list gained and lost, and which ids it does
-// not know.
+// not know. A member that was added again stands nowhere.
 type MembershipResult struct {
 	Added, Removed, Missing []string
 	CorrelationID           string
 }
 
-// ChangeMembers adds records to a list and removes others, in one call. Adding a
+// AddAndRemoveMembers adds records to a list and removes others, in one call. Adding a
 // member again, or removing a stranger, is no error. The list must be MANUAL or
 // SNAPSHOT.
-func (c *Client) ChangeMembers(ctx context.Context, listID string, add, remove []string) (MembershipResult, error) {
-	if add == nil {
-		add = []string{}
+func (c *Client) AddAndRemoveMembers(ctx context.Context, listID string, add, remove []string) (MembershipResult, error) {
+	if listID == "" || len(add)+len(remove) == 0 {
+		return MembershipResult{}, refuse("empty", "a change of a list lacks the list or the records")
 	}
-	if remove == nil {
-		remove = []string{}
-	}
-	a, err := c.do(ctx, http.MethodPut, c.lists+"/"+pathSegment(listID)+"/memberships/add-and-remove", nil, struct {
+	request := struct {
 		Add    []string `json:"recordIdsToAdd"`
 		Remove []string `json:"recordIdsToRemove"`
-	}{add, remove})
+	}{slices.Concat([]string{}, add), slices.Concat([]string{}, remove)}
+	a, err := c.do(ctx, call{"change list", http.MethodPut, c.lists + "/" + pathSegment(listID) + "/memberships/add-and-remove", nil, request})
 	if err != nil {
 		return MembershipResult{}, err
 	}
 	body, err := decode[struct {
-		Added   []flexText `json:"recordIdsAdded"`
-		Removed []flexText `json:"recordIdsRemoved"`
-		Missing []flexText `json:"recordIdsMissing"`
-	}](a)
+		Added    []flexText `json:"recordIdsAdded"`
+		AddedToo []flexText `json:"recordsIdsAdded"` // some versions spell it so
+		Removed  []flexText `json:"recordIdsRemoved"`
+		Missing  []flexText `json:"recordIdsMissing"`
+	}](c, a)
 	if err != nil {
 		return MembershipResult{}, err
 	}
-	return MembershipResult{texts(body.Added), texts(body.Removed), texts(body.Missing), a.correlation}, nil
+	if body.Added == nil && body.AddedToo == nil && body.Removed == nil && body.Missing == nil {
+		return MembershipResult{}, c.unnamed(a)
+	}
+	return MembershipResult{texts(append(body.Added, body.AddedToo...)), texts(body.Removed), texts(body.Missing), a.correlation}, nil
 }
 
-// flexText reads an id that some answers write as a number.
-type flexText string
-
-// UnmarshalJSON accepts "7" and 7.
-func (f *flexText) UnmarshalJSON(text []byte) error {
-	if len(text) >= 2 && text[0] == '"' {
-		text = text[1 : len(text)-1]
-	}
-	*f = flexText(text)
-	return nil
+// List is a list of contacts. Members can be written where ProcessingType is MANUAL or
+// SNAPSHOT; ObjectTypeID of contacts is 0-1.
+type List struct {
+	ID             string
+	Name           string
+	ObjectTypeID   string
+	ProcessingType string
 }
 
-func texts(ids []flexText) []string {
-	out := make([]string, len(ids))
-	for i, id := range ids {
-		out[i] = string(id)
+type publicList struct {
+	ID             flexText `json:"listId"`
+	Name           flexText `json:"name"`
+	ObjectTypeID   flexText `json:"objectTypeId"`
+	ProcessingType flexText `json:"processingType"`
+}
+
+func (p publicList) list() List {
+	return List{string(p.ID), string(p.Name), string(p.ObjectTypeID), string(p.ProcessingType)}
+}
+
+// List reads one list. KindNotFound: there is none.
+func (c *Client) List(ctx context.Context, id string) (List, error) {
+	if id == "" {
+		return List{}, refuse("empty", "a list without id")
 	}
-	return out
+	a, err := c.do(ctx, call{"read list", http.MethodGet, c.lists + "/" + pathSegment(id), nil, nil})
+	if err != nil {
+		return List{}, err
+	}
+	body, err := decode[struct {
+		List publicList `json:"list"`
+	}](c, a)
+	if err != nil {
+		return List{}, err
+	}
+	if string(body.List.ID) != id {
+		return List{}, c.unnamed(a)
+	}
+	return body.List.list(), nil
+}
+
+// Lists reads up to 100 lists by id in one call. A list that does not exist is missing
+// from the result.
+func (c *Client) Lists(ctx context.Context, ids []string) (map[string]List, error) {
+	if he := checkBatch(ids, "list id"); he != nil {
+		return nil, he
+	}
+	a, err := c.do(ctx, call{"read lists", http.MethodGet, c.lists, url.Values{"listIds": ids}, nil})
+	if err != nil {
+		return nil, err
+	}
+	body, err := decode[struct {
+		Lists *[]publicList `json:"lists"`
+	}](c, a)
+	if err != nil {
+		return nil, err
+	}
+	if body.Lists == nil {
+		return nil, c.unnamed(a)
+	}
+	lists := map[string]List{}
+	for _, p := range *body.Lists {
+		lists[string(p.ID)] = p.list()
+	}
+	return lists, nil
 }

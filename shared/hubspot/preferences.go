@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -20,6 +18,8 @@ const (
 	Unsubscribed State = "UNSUBSCRIBED"
 	NotSpecified State = "NOT_SPECIFIED"
 )
+
+func (s State) known() bool { return s == Subscribed || s == Unsubscribed || s == NotSpecified }
 
 // Reason says what a confirmed write did.
 type Reason string
@@ -39,7 +39,7 @@ type StatusWrite struct {
 	Email          string
 	SubscriptionID int64
 	State          State
-	LegalBasis     string
+	LegalBasis     string // of a subscribe
 	Explanation    string
 }
 
@@ -56,6 +56,7 @@ type Status struct {
 }
 
 // StatusResult is the answer to one write. Err is nil exactly if it is confirmed.
+// Status is what HubSpot shows, where the answer says so.
 type StatusResult struct {
 	Confirmed     bool
 	Status        Status
@@ -63,32 +64,26 @@ type StatusResult struct {
 	CorrelationID string
 }
 
-// ReadResult is what is shown for one address, all subscriptions of it.
-type ReadResult struct {
-	Statuses []Status
-	Err      *Error
-}
-
 // publicStatus is a status on the wire.
 type publicStatus struct {
-	Subscriber     string  `json:"subscriberIdString"`
-	SubscriptionID flexInt `json:"subscriptionId"`
-	Status         State   `json:"status"`
-	Source         string  `json:"source"`
-	Timestamp      string  `json:"timestamp"`
-	BusinessUnitID flexInt `json:"businessUnitId"`
-	Reason         Reason  `json:"setStatusSuccessReason"`
-	Explanation    string  `json:"legalBasisExplanation"`
+	Subscriber     string   `json:"subscriberIdString"`
+	SubscriptionID flexInt  `json:"subscriptionId"`
+	Status         State    `json:"status"`
+	Source         flexText `json:"source"`
+	Timestamp      flexTime `json:"timestamp"`
+	BusinessUnitID flexInt  `json:"businessUnitId"`
+	Reason         Reason   `json:"setStatusSuccessReason"`
+	Explanation    flexText `json:"legalBasisExplanation"`
 }
 
-// envelope is the answer of batches, and of single preference calls too.
-type envelope[T any] struct {
-	Status    string      `json:"status"`
-	Results   []T         `json:"results"`
-	NumErrors int         `json:"numErrors"`
-	Errors    []errorBody `json:"errors"`
+func (p publicStatus) status() Status {
+	return Status{
+		Email: foldEmail(p.Subscriber), SubscriptionID: int64(p.SubscriptionID), State: p.Status, Source: string(p.Source),
+		At: p.Timestamp.Time, BusinessUnitID: int64(p.BusinessUnitID), Reason: p.Reason, Explanation: string(p.Explanation),
+	}
 }
 
+// statusInput is a write on the wire.
 type statusInput struct {
 	Subscriber     string `json:"subscriberIdString,omitempty"`
 	Channel        string `json:"channel"`
@@ -98,219 +93,152 @@ type statusInput struct {
 	Explanation    string `json:"legalBasisExplanation,omitempty"`
 }
 
-func (p publicStatus) status() Status {
-	at, err := time.Parse(time.RFC3339Nano, p.Timestamp)
-	if err != nil {
-		at = time.Time{}
-	}
-	return Status{
-		Email: strings.ToLower(p.Subscriber), SubscriptionID: int64(p.SubscriptionID), State: p.Status, Source: p.Source,
-		At: at, BusinessUnitID: int64(p.BusinessUnitID), Reason: p.Reason, Explanation: p.Explanation,
-	}
-}
-
 // cell is what a status belongs to.
 type cell struct {
 	email        string
 	subscription int64
 }
 
-// errDuplicate refuses what HubSpot would refuse as a whole.
-func errDuplicate(what string) *Error {
-	return &Error{Kind: KindInvalid, Code: "hubspot_duplicate_input", Summary: "one " + what + " stands twice in a batch; nothing was sent"}
+func cellOf(w StatusWrite) cell { return cell{foldEmail(w.Email), w.SubscriptionID} }
+
+// checkBatch refuses what HubSpot would refuse as a whole, or what names nobody.
+func checkBatch[K comparable](keys []K, what string) *Error {
+	if len(keys) == 0 || len(keys) > MaxInputs {
+		return refuse("size", "a batch has "+strconv.Itoa(len(keys))+" inputs, not 1 to "+strconv.Itoa(MaxInputs))
+	}
+	var empty K
+	seen := make(map[K]bool, len(keys))
+	for _, key := range keys {
+		if key == empty {
+			return refuse("empty", "an input without "+what)
+		}
+		if seen[key] {
+			return refuse("duplicate", "one "+what+" stands twice in a batch")
+		}
+		seen[key] = true
+	}
+	return nil
+}
+
+func checkWrites(writes []StatusWrite) *Error {
+	keys := make([]cell, len(writes))
+	for i, w := range writes {
+		if w.Email == "" || w.SubscriptionID <= 0 || !w.State.known() {
+			return refuse("empty", "a write lacks its address, subscription or state")
+		}
+		keys[i] = cellOf(w)
+	}
+	return checkBatch(keys, "subscription of an address")
 }
 
 // WriteStatuses writes up to 100 preferences in one call. Results are in the order of
 // writes. Needs an Enterprise plan: elsewhere KindForbidden, and WriteStatus works.
 func (c *Client) WriteStatuses(ctx context.Context, writes []StatusWrite) ([]StatusResult, error) {
+	if he := checkWrites(writes); he != nil {
+		return nil, he
+	}
 	inputs := make([]statusInput, len(writes))
-	seen := map[cell]bool{}
 	for i, w := range writes {
-		key := cell{strings.ToLower(w.Email), w.SubscriptionID}
-		if seen[key] {
-			return nil, errDuplicate("subscription of an address")
-		}
-		seen[key] = true
 		inputs[i] = statusInput{w.Email, channelEmail, w.State, w.SubscriptionID, w.LegalBasis, w.Explanation}
 	}
-	a, err := c.do(ctx, http.MethodPost, c.preferences+"/statuses/batch/write", nil, inputsOf(inputs))
+	a, err := c.do(ctx, call{"write statuses", http.MethodPost, c.preferences + "/statuses/batch/write", nil, inputsOf(inputs)})
 	if err != nil {
 		return nil, err
 	}
-	return judgeWrites(a, writes)
+	return c.judgeWrites(a, writes)
 }
 
 // WriteStatus writes one preference.
 func (c *Client) WriteStatus(ctx context.Context, w StatusWrite) (StatusResult, error) {
-	a, err := c.do(ctx, http.MethodPost, c.preferences+"/statuses/"+pathSegment(w.Email), nil,
-		statusInput{"", channelEmail, w.State, w.SubscriptionID, w.LegalBasis, w.Explanation})
+	if he := checkWrites([]StatusWrite{w}); he != nil {
+		return StatusResult{}, he
+	}
+	a, err := c.do(ctx, call{"write status", http.MethodPost, c.statusPath(w.Email), nil,
+		statusInput{"", channelEmail, w.State, w.SubscriptionID, w.LegalBasis, w.Explanation}})
 	if err != nil {
 		return StatusResult{}, err
 	}
-	results, err := judgeWrites(a, []StatusWrite{w})
+	results, err := c.judgeWrites(a, []StatusWrite{w})
 	if err != nil {
 		return StatusResult{}, err
 	}
 	return results[0], nil
 }
 
-// inputsOf wraps a batch's inputs.
-func inputsOf[T any](inputs []T) any {
-	return struct {
-		Inputs []T `json:"inputs"`
-	}{inputs}
+func (c *Client) statusPath(email string) string {
+	return c.preferences + "/statuses/" + pathSegment(email)
 }
 
 // judgeWrites finds each write's own answer: results are not in the order of inputs,
 // addresses come back lower-cased, and a 200 may name nothing at all.
-func judgeWrites(a answer, writes []StatusWrite) ([]StatusResult, error) {
-	e, err := decode[envelope[publicStatus]](a)
+func (c *Client) judgeWrites(a answer, writes []StatusWrite) ([]StatusResult, error) {
+	e, err := decode[envelope[publicStatus]](c, a)
 	if err != nil {
 		return nil, err
 	}
-	done := map[cell]Status{}
+	shown := map[cell][]Status{}
 	for _, r := range e.Results {
 		s := r.status()
-		done[cell{s.Email, s.SubscriptionID}] = s
+		if len(writes) == 1 {
+			s.Email = cmp.Or(s.Email, foldEmail(writes[0].Email)) // a single call names it in its path
+		}
+		key := cell{s.Email, s.SubscriptionID}
+		shown[key] = append(shown[key], s)
+	}
+	open := map[string]int{} // writes of an address that no result names
+	for _, w := range writes {
+		if len(shown[cellOf(w)]) == 0 {
+			open[foldEmail(w.Email)]++
+		}
 	}
 	results := make([]StatusResult, len(writes))
 	for i, w := range writes {
-		email := strings.ToLower(w.Email)
-		status, ok := done[cell{email, w.SubscriptionID}]
-		switch refused := findError(e.Errors, email, w.SubscriptionID, len(writes)); {
-		case ok && status.State == w.State:
-			results[i] = StatusResult{Confirmed: true, Status: status, CorrelationID: a.correlation}
-		case refused != nil:
-			results[i] = StatusResult{Err: errorOfInput(a.status, a.correlation, *refused), CorrelationID: a.correlation}
-		default:
-			results[i] = StatusResult{Err: unnamed(a.status, a.correlation), CorrelationID: a.correlation}
+		results[i] = c.judgeWrite(a, w, shown[cellOf(w)])
+		if results[i].Err == nil || len(shown[cellOf(w)]) > 0 {
+			continue
+		}
+		if refused := refusalOf(e.Errors, w, len(writes) == 1, open[foldEmail(w.Email)] == 1); refused != nil {
+			results[i].Err = c.inputError(a, *refused)
 		}
 	}
 	return results, nil
 }
 
-// findError returns the error that names an input: by address, and by subscription
-// where it names one. In an answer to a single input any error is its own.
-func findError(errors []errorBody, email string, subscription int64, inputs int) *errorBody {
+// judgeWrite holds what is shown for a write's cell against what was asked.
+func (c *Client) judgeWrite(a answer, w StatusWrite, shown []Status) StatusResult {
+	r := StatusResult{CorrelationID: a.correlation}
+	if len(shown) == 0 {
+		r.Err = c.unnamed(a)
+		return r
+	}
+	r.Status = shown[len(shown)-1]
+	if slices.ContainsFunc(shown, func(s Status) bool { return s.State != w.State }) {
+		r.Err = c.unconfirmed(a, "status_differs", "the answer shows another status than was asked for")
+		return r
+	}
+	r.Confirmed = true
+	return r
+}
+
+// refusalOf returns the error that names a write: by address and subscription, or by
+// address alone where only one write of that address can be meant. In an answer to a
+// single input (only) any error is its own.
+func refusalOf(errors []errorBody, w StatusWrite, only, unambiguous bool) *errorBody {
 	for i, e := range errors {
-		if inputs == 1 {
+		subscriptions := e.Context.values("subscriptionId", "subscriptionIds")
+		switch {
+		case only:
+			return &errors[i]
+		case !e.namesAddress(foldEmail(w.Email)):
+		case slices.Contains(subscriptions, strconv.FormatInt(w.SubscriptionID, 10)), len(subscriptions) == 0 && unambiguous:
 			return &errors[i]
 		}
-		addresses := contextValues(e, "subscriberIdString", "email", "emails", "ids", "id")
-		if !slices.ContainsFunc(addresses, func(a string) bool { return strings.EqualFold(a, email) }) {
-			continue
-		}
-		subscriptions := contextValues(e, "subscriptionId", "subscriptionIds")
-		if len(subscriptions) > 0 && subscription != 0 && !slices.Contains(subscriptions, strconv.FormatInt(subscription, 10)) {
-			continue
-		}
-		return &errors[i]
 	}
 	return nil
 }
 
-func contextValues(e errorBody, names ...string) []string {
-	var values []string
-	for _, name := range names {
-		values = append(values, e.Context[name]...)
-	}
-	return values
-}
-
-// ReadStatuses reads what is shown for up to 100 addresses, by lower-cased address. An
-// address that the answer does not name has an error: a read that says nothing about a
-// person is no permission.
-func (c *Client) ReadStatuses(ctx context.Context, emails []string) (map[string]ReadResult, error) {
-	keys, err := distinct(emails)
-	if err != nil {
-		return nil, err
-	}
-	a, err := c.do(ctx, http.MethodPost, c.preferences+"/statuses/batch/read", url.Values{"channel": {channelEmail}}, inputsOf(emails))
-	if err != nil {
-		return nil, err
-	}
-	e, err := decode[envelope[statusesOf]](a)
-	if err != nil {
-		return nil, err
-	}
-	results := map[string]ReadResult{}
-	for _, r := range e.Results {
-		for _, p := range r.all() {
-			s := p.status()
-			if s.Email == "" {
-				s.Email = strings.ToLower(r.Subscriber)
-			}
-			held := results[s.Email]
-			held.Statuses = append(held.Statuses, s)
-			results[s.Email] = held
-		}
-		if key := strings.ToLower(r.Subscriber); key != "" {
-			results[key] = results[key] // named, with nothing shown
-		}
-	}
-	return completeReads(results, keys, e.Errors, a, func(err *Error) ReadResult { return ReadResult{Err: err} }), nil
-}
-
-// statusesOf is one result of a batch read: a status, or an address with its list.
-type statusesOf struct {
-	publicStatus
-	Statuses []publicStatus `json:"statuses"`
-}
-
-func (s statusesOf) all() []publicStatus {
-	if len(s.Statuses) > 0 {
-		return s.Statuses
-	}
-	if s.SubscriptionID != 0 {
-		return []publicStatus{s.publicStatus}
-	}
-	return nil
-}
-
-// ReadStatus reads what is shown for one address.
-func (c *Client) ReadStatus(ctx context.Context, email string) (ReadResult, error) {
-	a, err := c.do(ctx, http.MethodGet, c.preferences+"/statuses/"+pathSegment(email), url.Values{"channel": {channelEmail}}, nil)
-	if err != nil {
-		return ReadResult{}, err
-	}
-	e, err := decode[envelope[publicStatus]](a)
-	if err != nil {
-		return ReadResult{}, err
-	}
-	if e.Status != "COMPLETE" || len(e.Errors) > 0 {
-		return ReadResult{Err: unnamed(a.status, a.correlation)}, nil
-	}
-	var result ReadResult
-	for _, p := range e.Results {
-		s := p.status()
-		s.Email = cmp.Or(s.Email, strings.ToLower(email))
-		result.Statuses = append(result.Statuses, s)
-	}
-	return result, nil
-}
-
-// distinct lower-cases addresses and refuses twins.
-func distinct(emails []string) ([]string, error) {
-	keys := make([]string, len(emails))
-	for i, email := range emails {
-		keys[i] = strings.ToLower(email)
-		if slices.Contains(keys[:i], keys[i]) {
-			return nil, errDuplicate("address")
-		}
-	}
-	return keys, nil
-}
-
-// completeReads gives every address that was asked for an entry.
-func completeReads[R any](results map[string]R, keys []string, errors []errorBody, a answer, failed func(*Error) R) map[string]R {
-	for _, key := range keys {
-		if refused := findError(errors, key, 0, len(keys)); refused != nil {
-			results[key] = failed(errorOfInput(a.status, a.correlation, *refused))
-			continue
-		}
-		if _, named := results[key]; !named {
-			results[key] = failed(unnamed(a.status, a.correlation))
-		}
-	}
-	return results
+// namesAddress reports whether an error is about this lower-cased address.
+func (b errorBody) namesAddress(email string) bool {
+	addresses := b.Context.values("subscriberIdString", "subscriberIdStrings", "email", "emails", "ids", "id")
+	return slices.ContainsFunc(addresses, func(a string) bool { return foldEmail(a) == email })
 }
