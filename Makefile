@@ -1,0 +1,41 @@
+# Everything a developer and CI do. `make` lists it.
+GO ?= go
+BIN := $(CURDIR)/.bin
+GOLANGCI_VERSION := v2.15.0
+FUNCTIONS := intake relay worker reconcile admin
+
+.PHONY: help demo dev test race lint fmt build model clean
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+demo: ## run all of it on this machine and compare HubSpot with what must be
+	$(GO) run ./cmd/hubsync demo
+
+dev: ## run all of it until Ctrl-C
+	$(GO) run ./cmd/hubsync dev
+
+test: ## every test, with the race detector, over a PostgreSQL of its own
+	$(GO) test -race -shuffle=on -timeout 10m ./...
+
+model: ## explore the protocol exhaustively, with and without each of its rules
+	$(GO) test -count=1 -v -run . ./shared/simtest/model | grep -v -e '=== '
+
+lint: $(BIN)/golangci-lint ## formatting, vet, linters, import directions, module files
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'gofmt: the files above are not formatted'; exit 1; }
+	$(GO) vet ./...
+	$(BIN)/golangci-lint run ./...
+	$(GO) mod tidy -diff
+
+$(BIN)/golangci-lint:
+	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+build: $(FUNCTIONS:%=build/%/bootstrap) ## the Lambda functions' arm64 bootstraps
+
+build/%/bootstrap: FORCE
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -tags lambda.norpc -trimpath -ldflags '-s -w' -o $@ ./functions/$*
+
+.PHONY: FORCE
+FORCE:
+
+clean: ## remove what was built
+	rm -rf build .bin
