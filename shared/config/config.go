@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -150,4 +151,13 @@ func (r *Reader) HubSpotToken(portalID string) Value {
 // HubSpotTokenName is the variable that holds a portal's token.
 func HubSpotTokenName(portalID string) string {
 	return "HUBSPOT_TOKEN_" + portalVariable.ReplaceAllString(strings.ToUpper(portalID), "_")
+}
+
+// OneOf returns a variable that must be one of the choices.
+func (r *Reader) OneOf(name, fallback string, choices ...string) string {
+	text := r.Text(name, fallback)
+	if !slices.Contains(choices, text) {
+		r.say("%s: %q is not one of %s", name, text, strings.Join(choices, ", "))
+	}
+	return text
 }

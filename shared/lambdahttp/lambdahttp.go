@@ -46,22 +46,6 @@ func Handler(h http.Handler, logger *slog.Logger) func(context.Context, events.A
 	}
 }
 
-// Timed returns a Lambda handler for a stage that a schedule starts: it runs until
-// shortly before the invocation's deadline, and a panic becomes an error.
-func Timed[R any](run func(context.Context) (R, error), logger *slog.Logger) func(context.Context) (R, error) {
-	return func(ctx context.Context) (result R, err error) {
-		ctx, cancel := withMargin(ctx)
-		defer cancel()
-		defer func() {
-			if p := recover(); p != nil {
-				logger.Error("panic", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				err = fmt.Errorf("panic: %v", p)
-			}
-		}()
-		return run(ctx)
-	}
-}
-
 func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -98,3 +98,18 @@ func TestTimedStopsBeforeTheDeadlineAndSurvivesAPanic(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestEitherTellsHTTPFromSchedule(t *testing.T) {
+	t.Parallel()
+	h := Either(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.URL.Path)) }),
+		func(context.Context) (string, error) { return "ran", nil }, slog.New(slog.DiscardHandler))
+	answer, err := h(t.Context(), []byte(`{"rawPath":"/internal/reconcile","requestContext":{"http":{"method":"GET"}}}`))
+	if response, ok := answer.(events.APIGatewayV2HTTPResponse); err != nil || !ok || response.Body != "/internal/reconcile" {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	for _, raw := range []string{`{"source":"aws.scheduler"}`, `{}`, `null`, `"x"`} {
+		if answer, err = h(t.Context(), []byte(raw)); err != nil || answer != "ran" {
+			t.Errorf("%s: %+v, %v", raw, answer, err)
+		}
+	}
+}

@@ -10,7 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -93,10 +93,18 @@ func checkURL(text string) error {
 // Thaw drops the connections of a pool that was not used for a minute by the wall
 // clock: a frozen function may hold dead sockets, and finding out costs a deadline.
 func (db *DB) Thaw(now time.Time) {
-	last := time.Unix(0, db.lastUse.Swap(now.UnixNano())).Round(0)
-	if idle := now.Round(0).Sub(last); idle > idleBound && last.UnixNano() != 0 && idle < time.Duration(math.MaxInt64) {
+	last := db.lastUse.Swap(now.UnixNano())
+	if last != 0 && now.UnixNano()-last > int64(idleBound) {
 		db.pool.Reset()
 	}
+}
+
+// Thawed wraps a handler so that the pool is thawed before each request.
+func (db *DB) Thawed(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		db.Thaw(time.Now())
+		h.ServeHTTP(w, r)
+	})
 }
 
 // InTx runs work in one READ COMMITTED transaction, and once more after a deadlock or

@@ -1,0 +1,31 @@
+// Command intake is the function behind API Gateway: it accepts decisions.
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"hubsync/functions/internal/clients"
+	"hubsync/shared/intake"
+	"hubsync/shared/lambdahttp"
+)
+
+func main() {
+	s := clients.New()
+	database := s.Reader.Database()
+	window := s.Int("UNDATED_WINDOW_SECONDS", 60, 0, 3600)
+	if err := s.Err(); err != nil {
+		s.Fatal(err)
+	}
+	db, err := s.Database(context.Background(), database)
+	if err != nil {
+		s.Fatal(err)
+	}
+	cfg := intake.Config{DB: db, Clock: time.Now, Logger: s.Logger, UndatedWindow: time.Duration(window) * time.Second}
+	if window == 0 {
+		cfg.UndatedWindow = -1
+	}
+	lambda.Start(lambdahttp.Handler(db.Thawed(intake.New(cfg)), s.Logger))
+}

@@ -1,0 +1,222 @@
+// Package clients makes, from a function's configuration, the clients that it works
+// with. Each function calls for what it may touch, and nothing else.
+package clients
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/feature/rds/auth"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+
+	"hubsync/shared/budget"
+	"hubsync/shared/config"
+	"hubsync/shared/hubspot"
+	"hubsync/shared/postgres"
+	"hubsync/shared/qstash"
+	"hubsync/shared/worker"
+)
+
+// Set is what the functions share: the reader of the environment and the clients that
+// several of them need.
+type Set struct {
+	*config.Reader
+	Logger *slog.Logger
+	getenv func(string) string
+}
+
+// New returns a set over the process's environment.
+func New() *Set {
+	getenv := os.Getenv
+	return &Set{Reader: config.NewReader(getenv, config.NewStore(fetchSecret(), time.Now)), Logger: lambdacontext.NewLogger(), getenv: getenv}
+}
+
+// Fatal ends the process with every problem named: Lambda shows it as a failed init.
+func (s *Set) Fatal(err error) {
+	s.Logger.Error("function does not start", "error", err.Error())
+	os.Exit(1)
+}
+
+// awsConfig loads the AWS configuration once, when it is needed first: a function
+// without secrets by ARN and without IAM authentication never asks for it.
+var awsConfig = sync.OnceValues(func() (aws.Config, error) {
+	return awsconfig.LoadDefaultConfig(context.Background())
+})
+
+func fetchSecret() func(context.Context, string) (string, error) {
+	return func(ctx context.Context, arn string) (string, error) {
+		cfg, err := awsConfig()
+		if err != nil {
+			return "", fmt.Errorf("load AWS configuration: %w", err)
+		}
+		out, err := secretsmanager.NewFromConfig(cfg).GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &arn})
+		if err != nil {
+			return "", err
+		}
+		if out.SecretString == nil {
+			return "", fmt.Errorf("it holds bytes, not text")
+		}
+		return *out.SecretString, nil
+	}
+}
+
+// Database opens the pool; the configuration must have been checked.
+func (s *Set) Database(ctx context.Context, d config.Database) (*postgres.DB, error) {
+	cfg := postgres.Config{}
+	if d.UsesURL {
+		text, err := d.URL.Get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		cfg.URL = text
+	} else {
+		cfg.URL = fmt.Sprintf("postgres://%s@%s:%d/%s?sslmode=verify-full", d.User, d.Host, d.Port, d.Name)
+		cfg.Password = iamToken(d.Region)
+	}
+	pool, err := postgres.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return postgres.New(pool), nil
+}
+
+// iamToken signs a password for every new connection; it is good for 15 minutes and
+// made on this machine.
+func iamToken(region string) func(context.Context, string, uint16, string) (string, error) {
+	return func(ctx context.Context, host string, port uint16, user string) (string, error) {
+		cfg, err := awsConfig()
+		if err != nil {
+			return "", fmt.Errorf("load AWS configuration: %w", err)
+		}
+		return auth.BuildAuthToken(ctx, host+":"+strconv.Itoa(int(port)), region, user, cfg.Credentials)
+	}
+}
+
+// Budget opens Redis and returns the limiter.
+func (s *Set) Budget(ctx context.Context, redisURL config.Value, env, scriptPrefix string) (*budget.Limiter, error) {
+	text, err := redisURL.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client, err := budget.Open(text)
+	if err != nil {
+		return nil, err
+	}
+	return budget.NewLimiter(budget.Config{
+		Redis: client, Prefix: "hubsync:" + env + ":", ScriptPrefix: scriptPrefix, Clock: time.Now, Random: rand.Float64,
+	}), nil
+}
+
+// HubSpot returns a function that makes each portal's client once. A portal's token is
+// read when its first event comes, so that a new portal needs no deployment of the
+// others.
+func (s *Set) HubSpot(db *postgres.DB, limiter *budget.Limiter, baseURL string) func(string) (*hubspot.Client, error) {
+	var mu sync.Mutex
+	made := map[string]*hubspot.Client{}
+	transport := &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
+	return func(id string) (*hubspot.Client, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if c := made[id]; c != nil {
+			return c, nil
+		}
+		portal, err := findPortal(db, id)
+		if err != nil {
+			return nil, err
+		}
+		r := config.NewReader(s.getenv, config.NewStore(fetchSecret(), time.Now))
+		token := r.HubSpotToken(id)
+		if err := r.Err(); err != nil {
+			return nil, err
+		}
+		c, err := hubspot.New(hubspot.Config{
+			Portal: id, BaseURL: baseURL, Version: portal.APIVersion, Token: token.Get, Clock: time.Now,
+			HTTPClient: &http.Client{Transport: transport}, OnResponse: feedback(limiter, id, token, s.Logger),
+		})
+		if err == nil {
+			made[id] = c
+		}
+		return c, err
+	}
+}
+
+// feedback tells the budget what HubSpot says, and drops a token that was refused: a
+// rotated one is fetched at the next call.
+func feedback(limiter *budget.Limiter, portal string, token config.Value, logger *slog.Logger) func(hubspot.RateInfo) {
+	tell := worker.Feedback(limiter, portal, logger)
+	return func(info hubspot.RateInfo) {
+		if info.Status == http.StatusUnauthorized {
+			token.Refused()
+		}
+		tell(info)
+	}
+}
+
+const portalTimeout = 5 * time.Second
+
+func findPortal(db *postgres.DB, id string) (postgres.Portal, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), portalTimeout)
+	defer cancel()
+	portals, err := db.Portals(ctx)
+	if err != nil {
+		return postgres.Portal{}, err
+	}
+	for _, p := range portals {
+		if p.ID == id {
+			return p, nil
+		}
+	}
+	return postgres.Portal{}, fmt.Errorf("portal %s is not in hubspot_portals", id)
+}
+
+// Keys returns the QStash signing keys, asked for at every delivery. A refused
+// signature makes them fetched anew: both keys may have been rotated.
+func Keys(current, next config.Value) func(context.Context) (qstash.Keys, error) {
+	return func(ctx context.Context) (qstash.Keys, error) {
+		c, err := current.Get(ctx)
+		if err != nil {
+			return qstash.Keys{}, err
+		}
+		n, err := next.Get(ctx)
+		if err != nil {
+			return qstash.Keys{}, err
+		}
+		return qstash.NewKeys(c, n)
+	}
+}
+
+// DirectURL is the database's URL with a password in it, for a migration.
+func (s *Set) DirectURL(ctx context.Context, d config.Database) (string, error) {
+	if d.UsesURL {
+		return d.URL.Get(ctx)
+	}
+	token, err := iamToken(d.Region)(ctx, d.Host, uint16(d.Port), d.User)
+	if err != nil {
+		return "", err
+	}
+	u := url.URL{
+		Scheme: "postgres", User: url.UserPassword(d.User, token), Host: d.Host + ":" + strconv.Itoa(d.Port),
+		Path: "/" + d.Name, RawQuery: "sslmode=verify-full",
+	}
+	return u.String(), nil
+}
+
+// RedisScriptPrefix reads REDIS_KIND: upstash runs the budget's script with its own
+// lock, plain Redis refuses the flag for it.
+func (s *Set) RedisScriptPrefix() string {
+	if s.OneOf("REDIS_KIND", "redis", "redis", "upstash") == "upstash" {
+		return budget.UpstashPrefix
+	}
+	return ""
+}

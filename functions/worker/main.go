@@ -1,0 +1,47 @@
+// Command worker is the function behind the function URL that QStash delivers to.
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"hubsync/functions/internal/clients"
+	"hubsync/shared/hubspot"
+	"hubsync/shared/lambdahttp"
+	"hubsync/shared/qstash"
+	"hubsync/shared/worker"
+)
+
+func main() {
+	s := clients.New()
+	database := s.Reader.Database()
+	keys := clients.Keys(s.Secret("QSTASH_CURRENT_SIGNING_KEY", true), s.Secret("QSTASH_NEXT_SIGNING_KEY", false))
+	redisURL := s.Secret("REDIS_URL", true)
+	hubspotURL := s.URL("HUBSPOT_BASE_URL", hubspot.DefaultBaseURL)
+	cfg := worker.Config{
+		Env: s.Env(), Subject: s.URL("HUBSPOT_WORKER_URL", ""), Clock: time.Now, Random: rand.Float64, Logger: s.Logger,
+		Verifier: qstash.NewVerifier(keys, time.Now),
+	}
+	scriptPrefix := s.RedisScriptPrefix()
+	if err := s.Err(); err != nil {
+		s.Fatal(err)
+	}
+	ctx := context.Background()
+	db, err := s.Database(ctx, database)
+	if err != nil {
+		s.Fatal(err)
+	}
+	cfg.DB = db
+	if cfg.Budget, err = s.Budget(ctx, redisURL, cfg.Env, scriptPrefix); err != nil {
+		s.Fatal(err)
+	}
+	cfg.Client = s.HubSpot(db, cfg.Budget, hubspotURL)
+	handler, err := worker.New(cfg)
+	if err != nil {
+		s.Fatal(err)
+	}
+	lambda.Start(lambdahttp.Handler(db.Thawed(handler), s.Logger))
+}
