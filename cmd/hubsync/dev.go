@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -76,9 +77,11 @@ func runDev(ctx context.Context, o local.Options) error {
 
 // printWorld says how to use a running world.
 func printWorld(out io.Writer, w *local.World) {
-	fmt.Fprintf(out, "\nAPI      %s\nQStash   %s\nHubSpot  %s\n\n", w.APIURL, w.QStashURL, w.HubSpotURL)
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nAPI      %s\nQStash   %s\nHubSpot  %s\n\n", w.APIURL, w.QStashURL, w.HubSpotURL)
 	for _, v := range w.Variables() {
-		fmt.Fprintf(out, "export %s='%s'\n", v[0], v[1])
+		fmt.Fprintf(&b, "export %s='%s'\n", v[0], v[1])
 	}
-	fmt.Fprintf(out, "\n%s\n\nCtrl-C ends it.\n", w.Curl())
+	fmt.Fprintf(&b, "\n%s\n\nCtrl-C ends it.\n", w.Curl())
+	_, _ = io.WriteString(out, b.String()) // a terminal that is gone needs no addresses
 }

@@ -109,7 +109,7 @@ const headerTimeout = 10 * time.Second
 
 // serve listens on an address until the context ends.
 func serve(ctx context.Context, addr string, h http.Handler, ready func(url string)) error {
-	listener, err := net.Listen("tcp", addr)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return fmt.Errorf("cannot listen on %s: %w; choose another address with --addr", addr, err)
 	}

@@ -154,6 +154,7 @@ func (h *handler) accept(r *http.Request, d decision, key string) answer {
 				"This Idempotency-Key belongs to an earlier, different request; nothing was stored.").
 				about(d.brandID, d.productID)
 		}
+	case postgres.DecisionAccepted, postgres.DecisionSuperseded:
 	}
 	return h.accepted(d, stored)
 }

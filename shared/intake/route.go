@@ -110,7 +110,7 @@ func traceparent(headers []string) string {
 		c := value[i]
 		if dash := i == 2 || i == 35 || i == 52; dash != (c == '-') {
 			return ""
-		} else if !dash && !('0' <= c && c <= '9' || 'a' <= c && c <= 'f') {
+		} else if !dash && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
 			return ""
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -126,7 +127,7 @@ func (r *Report) answers(changes []Change, statuses []int) {
 	r.Answers = map[string]int{}
 	for i, c := range changes {
 		r.Answers[strconv.Itoa(statuses[i])]++
-		if statuses[i] == 202 {
+		if statuses[i] == http.StatusAccepted {
 			r.Accepted++
 		}
 		if c.Expect != 0 && statuses[i] != c.Expect {
@@ -160,7 +161,7 @@ func subscribers(w *World, changes []Change, statuses []int) map[string]bool {
 	}
 	ever := map[string]bool{}
 	for i, c := range changes {
-		if d := c.decision(); statuses[i] == 202 && d.DesiredState == "subscribed" {
+		if d := c.decision(); statuses[i] == http.StatusAccepted && d.DesiredState == "subscribed" {
 			ever[portals[c.brand()]+" "+strings.ToLower(strings.TrimSpace(d.Email))] = true
 		}
 	}

@@ -3,6 +3,7 @@ package local
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func oracle(routes *routing.File, changes []Change, statuses []int, state hubspo
 	cells := map[cellKey]*believed{}
 	var order []cellKey
 	for i, c := range changes {
-		if statuses[i] != 202 || c.Method != "POST" || !strings.HasSuffix(c.Path, "/subscriptions") {
+		if statuses[i] != http.StatusAccepted || c.Method != http.MethodPost || !strings.HasSuffix(c.Path, "/subscriptions") {
 			continue
 		}
 		d := c.decision()

@@ -78,7 +78,7 @@ func (w *World) startStages(ctx context.Context) error {
 	}
 	api.Handle(reconcile.Path, reconciler.Handler(constant(cronSecret)))
 	handler := intake.New(intake.Config{DB: w.DB, Clock: time.Now, Logger: w.opts.Logger})
-	w.APIURL, err = w.serve("--api-addr", w.opts.APIAddr, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.APIURL, err = w.serve(ctx, "--api-addr", w.opts.APIAddr, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		// No mux in front of intake: it would redirect paths that intake answers itself.
 		if r.URL.Path == reconcile.Path {
 			api.ServeHTTP(rw, r)
@@ -89,7 +89,7 @@ func (w *World) startStages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.startWorker(); err != nil {
+	if err := w.startWorker(ctx); err != nil {
 		return err
 	}
 	return w.startTimers(ctx, reconciler)
@@ -110,9 +110,9 @@ func (l *lateHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	l.h.ServeHTTP(rw, r)
 }
 
-func (w *World) startWorker() error {
+func (w *World) startWorker(ctx context.Context) error {
 	late := &lateHandler{ready: make(chan struct{})}
-	url, err := w.serve("", "", late)
+	url, err := w.serve(ctx, "", "", late)
 	if err != nil {
 		return err
 	}

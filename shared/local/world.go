@@ -125,7 +125,7 @@ func (w *World) startRedis(context.Context) error {
 	return err
 }
 
-func (w *World) startHubSpot(context.Context) error {
+func (w *World) startHubSpot(ctx context.Context) error {
 	w.HubSpot = hubspottest.New(hubspottest.Options{Portals: Portals(w.opts.Routes, w.opts.RateScale)})
 	if w.opts.HubSpotState != nil {
 		if err := w.HubSpot.LoadState(Reader(w.opts.HubSpotState)); err != nil {
@@ -139,12 +139,12 @@ func (w *World) startHubSpot(context.Context) error {
 		w.HubSpotURL = w.opts.HubSpotURL
 		return nil
 	}
-	url, err := w.serve("--hubspot-addr", w.opts.HubSpotAddr, w.HubSpot.Handler())
+	url, err := w.serve(ctx, "--hubspot-addr", w.opts.HubSpotAddr, w.HubSpot.Handler())
 	w.HubSpotURL = url
 	return err
 }
 
-func (w *World) startQStash(context.Context) error {
+func (w *World) startQStash(ctx context.Context) error {
 	w.QStash = qstashtest.New(qstashtest.Options{})
 	var f qstashtest.Faults
 	if w.opts.Faults.DuplicateMessages {
@@ -158,17 +158,17 @@ func (w *World) startQStash(context.Context) error {
 		w.QStashURL = w.opts.QStashURL
 		return nil
 	}
-	url, err := w.serve("--qstash-addr", w.opts.QStashAddr, w.QStash.Handler())
+	url, err := w.serve(ctx, "--qstash-addr", w.opts.QStashAddr, w.QStash.Handler())
 	w.QStashURL = url
 	return err
 }
 
 // serve listens on an address, or on any free port of the loopback.
-func (w *World) serve(flag, addr string, h http.Handler) (string, error) {
+func (w *World) serve(ctx context.Context, flag, addr string, h http.Handler) (string, error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
-	listener, err := net.Listen("tcp", addr)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return "", fmt.Errorf("cannot listen on %s: %w; choose another address with %s", addr, err, flag)
 	}

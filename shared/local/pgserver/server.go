@@ -193,7 +193,8 @@ func (s *Server) launch(bin, data string, owner *syscall.Credential) error {
 	if !s.keep {
 		remove = s.dir
 	}
-	s.cmd = exec.Command("/bin/sh", "-c", supervise, "sh", filepath.Join(bin, "postgres"), data, s.socketDir, s.log, remove)
+	// Its life is bound to the lifeline, not to a context: it must stop PostgreSQL in order.
+	s.cmd = exec.CommandContext(context.Background(), "/bin/sh", "-c", supervise, "sh", filepath.Join(bin, "postgres"), data, s.socketDir, s.log, remove)
 	s.cmd.ExtraFiles = []*os.File{lifelineRead}
 	s.cmd.Dir = "/"
 	// A group of its own: Ctrl-C in the terminal must reach us and not the server.
@@ -218,8 +219,8 @@ func (s *Server) waitUntilReady(ctx context.Context) error {
 			return conn.Close(ctx)
 		}
 		select {
-		case <-s.done:
-			s.done <- nil
+		case err := <-s.done:
+			s.done <- err
 			return fmt.Errorf("PostgreSQL ended at once: %s", s.lastWords())
 		case <-ctx.Done():
 			return fmt.Errorf("PostgreSQL does not answer: %w: %s", err, s.lastWords())
@@ -248,8 +249,8 @@ func (s *Server) DSN(database string) string {
 func (s *Server) Stop() error {
 	_ = s.lifeline.Close() // twice is once
 	select {
-	case <-s.done:
-		s.done <- nil
+	case err := <-s.done:
+		s.done <- err // a server that was killed has stopped too
 	case <-time.After(stopTimeout):
 		return fmt.Errorf("PostgreSQL (process %d) did not stop within %s", s.cmd.Process.Pid, stopTimeout)
 	}

@@ -40,14 +40,14 @@ func (s *Server) settle(m *message, status int, header http.Header) {
 		delete(s.messages, m.ID)
 	case status >= 200 && status < 300:
 		s.stats.Delivered++
-		s.log(m, "DELIVERED", "")
+		s.log(m, "DELIVERED")
 		delete(s.messages, m.ID)
 		s.callback(m, m.Callback, 0)
 	case status == statusNonRetryable && header.Get("Upstash-NonRetryable-Error") == "true", m.Retried >= m.MaxRetries:
 		s.bury(m)
 	default:
 		s.stats.Retried++
-		s.log(m, "RETRY", "")
+		s.log(m, "RETRY")
 		m.NotBefore = s.opts.Clock.Now().Add(retryIn(m, header))
 		m.Retried++
 		s.schedule(m)
@@ -57,7 +57,7 @@ func (s *Server) settle(m *message, status int, header http.Header) {
 // bury moves a message to the dead-letter queue and calls back.
 func (s *Server) bury(m *message) {
 	s.stats.Dead++
-	s.log(m, "FAILED", "")
+	s.log(m, "FAILED")
 	delete(s.messages, m.ID)
 	if m.IsCallback {
 		return

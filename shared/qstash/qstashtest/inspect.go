@@ -16,13 +16,12 @@ type logEntry struct {
 	State     string `json:"state"`
 	MessageID string `json:"messageId"`
 	URL       string `json:"url"`
-	Error     string `json:"error,omitempty"`
 	Label     string `json:"label,omitempty"`
 }
 
 // log notes a step. The caller holds the lock.
-func (s *Server) log(m *message, state, problem string) {
-	s.events = append(s.events, logEntry{s.opts.Clock.Now().UnixMilli(), state, m.ID, m.URL, problem, m.Label})
+func (s *Server) log(m *message, state string) {
+	s.events = append(s.events, logEntry{s.opts.Clock.Now().UnixMilli(), state, m.ID, m.URL, m.Label})
 	if len(s.events) > keptEvents {
 		s.events = slices.Delete(s.events, 0, len(s.events)-keptEvents)
 	}
@@ -102,7 +101,7 @@ func (s *Server) cancelMessage(id string) bool {
 		delete(s.timers, m)
 	}
 	delete(s.messages, id)
-	s.log(m, "CANCELED", "")
+	s.log(m, "CANCELED")
 	return true
 }
 

@@ -116,7 +116,7 @@ func (s *Server) accept(m *message) publishAnswer {
 		s.dedup[m.DedupID] = dedupSeen{m.ID, now.Add(s.opts.DedupWindow)}
 	}
 	s.stats.Published++
-	s.log(m, "CREATED", "")
+	s.log(m, "CREATED")
 	if s.chance(s.faults.Drop) {
 		return publishAnswer{MessageID: m.ID, URL: m.URL} // lost inside
 	}
