@@ -79,8 +79,10 @@ func newWorldWith(t *testing.T, file *routing.File) *world {
 	return w
 }
 
+// newHandler has no window for undated subscribes, so that the tests of order need no
+// dates; the window has a test of its own.
 func newHandler(pool *pgxpool.Pool, log *lockedBuffer) http.Handler {
-	return New(Config{DB: postgres.New(pool), Clock: time.Now, Logger: slog.New(slog.NewJSONHandler(log, nil)), BaseURL: "https://api.example.com/"})
+	return New(Config{UndatedWindow: -1, DB: postgres.New(pool), Clock: time.Now, Logger: slog.New(slog.NewJSONHandler(log, nil)), BaseURL: "https://api.example.com/"})
 }
 
 // addRoutes activates every brand of a file as version 1.
