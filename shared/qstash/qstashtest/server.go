@@ -184,7 +184,7 @@ func (c *call) route() {
 	switch method := c.r.Method; {
 	case c.path == "/batch" && method == http.MethodPost:
 		c.batch()
-	case c.path == "/keys" && method == http.MethodGet, c.path == "/keys/rotate" && (method == http.MethodPost || method == http.MethodGet):
+	case c.path == "/keys" && method == http.MethodGet, (c.path == "/keys/rotate" || c.path == "/rotate") && method == http.MethodPost:
 		c.keys()
 	case c.path == "/events" && method == http.MethodGet:
 		c.logs("events")
