@@ -35,7 +35,7 @@ SELECT p.id, l.lane,
 FROM hubspot_portals p
 CROSS JOIN (VALUES (0::smallint), (1::smallint), (2::smallint)) AS l (lane)
 CROSS JOIN LATERAL (
-  SELECT greatest(ceil($1::float8 * p.burst_limit * $2::float8 * 1000 / p.burst_window_ms), $3::float8)::bigint AS events) cap
+  SELECT greatest(round($1::float8 * p.burst_limit * $2::float8 * 1000 / p.burst_window_ms), $3::float8)::bigint AS events) cap
 WHERE p.paused_until IS NULL OR p.paused_until <= hubsync.now() OR (l.lane = 0 AND NOT p.pause_opt_outs)
 ORDER BY l.lane, p.id`
 
