@@ -212,6 +212,9 @@ CREATE TABLE hubspot_outbox_events (
                       'process_retry', 'synced', 'superseded', 'dead', 'cancelled')),
   publish_attempts integer NOT NULL DEFAULT 0,
   process_attempts integer NOT NULL DEFAULT 0,
+  -- Failures that were not the event's fault: they never make it dead, but the waits
+  -- between them grow.
+  process_waits integer NOT NULL DEFAULT 0,
   -- The deadline of every state that is not terminal: when a waiting event is
   -- due, when a publishing or processing lease ends, when a queued message
   -- counts as lost. One scan over it finds whatever is stuck.

@@ -176,6 +176,7 @@ events AS (
       next_attempt_at = m.at + j.delay_ms * interval '1 millisecond',
       generation = e.generation + (j.ending = 'retry')::integer,
       process_attempts = e.process_attempts + j.counts::integer,
+      process_waits = e.process_waits + (j.ending = 'retry' AND NOT j.counts)::integer,
       lease_expires_at = NULL, claim_token = NULL,
       last_error_code = CASE WHEN j.code = '' THEN e.last_error_code ELSE j.code END,
       last_error_summary = CASE WHEN j.code = '' THEN e.last_error_summary ELSE j.summary END

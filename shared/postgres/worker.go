@@ -46,7 +46,7 @@ type Claim struct {
 	Fence          int64
 	Takeover       bool
 	Attempts       int // failed settles and takeovers so far
-	Generation     int
+	Waits          int // failures so far that were not its fault
 	Sequence       int64
 	Lane           outbox.Lane
 	PortalID       string
@@ -166,7 +166,7 @@ requests AS (
       SELECT 1 FROM hubspot_outbox_events n WHERE n.id = j.latest_event_id AND n.request_id = j.request_id))
 )
 SELECT j.id::text, j.verdict, coalesce(s.fence, 0), j.takeover, coalesce(u.process_attempts, j.process_attempts),
-       e.generation, coalesce(j.sequence, 0), e.lane, e.portal_id, j.contact_key, j.brand_id, j.product_id,
+       e.process_waits, coalesce(j.sequence, 0), e.lane, e.portal_id, j.contact_key, j.brand_id, j.product_id,
        r.desired_state, e.payload::text, r.consent_at, r.consent::text, coalesce(c.email_key, ''),
        c.previous_email_keys, s.own_opt_out_stamp, s.own_opt_out_event_id::text, coalesce(e.traceparent, ''),
        coalesce(greatest((extract(epoch FROM j.lease_left) * 1000)::bigint, 0), 0),
@@ -212,7 +212,7 @@ func scanClaim(row pgx.CollectableRow) (Claim, error) {
 	var id, payload, consent string
 	var stampEvent *string
 	var leaseLeftMs int64
-	err := row.Scan(&id, &c.Verdict, &c.Fence, &c.Takeover, &c.Attempts, &c.Generation, &c.Sequence,
+	err := row.Scan(&id, &c.Verdict, &c.Fence, &c.Takeover, &c.Attempts, &c.Waits, &c.Sequence,
 		&c.Lane, &c.PortalID, &c.ContactKey, &c.BrandID, &c.ProductID, &c.DesiredState, &payload,
 		&c.ConsentAt, &consent, &c.EmailKey, &c.PreviousEmails, &c.OwnOptOutStamp, &stampEvent,
 		&c.Traceparent, &leaseLeftMs, &c.RecordID)

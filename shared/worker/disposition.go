@@ -52,8 +52,8 @@ const (
 var errUnnamed = errors.New("HubSpot's answer does not name this input")
 
 // judge maps an error of a call, or of one input of it, to the end of a row.
-// attempts are the row's failed settles so far, generation its re-sends.
-func (j *job) judge(err error, attempts, generation int) failure {
+// attempts are the row's failed settles so far, waits those that were not its fault.
+func (j *job) judge(err error, attempts, waits int) failure {
 	var exhausted *budgetExhausted
 	if errors.As(err, &exhausted) {
 		return j.waiting("budget_"+exhausted.reason, "the portal's call budget is used up", exhausted.retryAfter)
@@ -65,14 +65,14 @@ func (j *job) judge(err error, attempts, generation int) failure {
 	if !errors.As(err, &he) {
 		return j.guilty(attempts, "unconfirmed", err.Error(), "")
 	}
-	f := j.judgeHubSpot(he, attempts, generation)
+	f := j.judgeHubSpot(he, attempts, waits)
 	f.correlationID = he.CorrelationID
 	return f
 }
 
-func (j *job) judgeHubSpot(he *hubspot.Error, attempts, generation int) failure {
+func (j *job) judgeHubSpot(he *hubspot.Error, attempts, waits int) failure {
 	w := j.worker
-	backoff := outbox.Backoff(generation-1, waitFloor, waitCap, w.Random)
+	backoff := outbox.Backoff(waits, waitFloor, waitCap, w.Random)
 	switch he.Kind {
 	case hubspot.KindUnauthorized:
 		f := j.waiting(he.Code, he.Summary, unauthorizedPause)

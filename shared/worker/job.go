@@ -188,7 +188,7 @@ func (j *job) failRows(rows []*row, err error, write bool) {
 	unknown := write && errors.As(err, &he) && he.OutcomeUnknown()
 	for _, r := range rows {
 		r.unknown = r.unknown || unknown
-		r.fail(j.judge(err, r.claim.Attempts, r.claim.Generation))
+		r.fail(j.judge(err, r.claim.Attempts, r.claim.Waits))
 	}
 }
 
