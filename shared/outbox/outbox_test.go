@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -124,5 +125,16 @@ func TestDeduplicationIDNamesTheGeneration(t *testing.T) {
 	}
 	if DeduplicationID([]Reference{a, b}) != DeduplicationID([]Reference{b, a}) {
 		t.Error("the order of a list changes its id")
+	}
+}
+
+func TestTheDiagramIsTheTable(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/states.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```mermaid\n"+Diagram()+"```") {
+		t.Errorf("docs/states.md must hold:\n%s", Diagram())
 	}
 }
