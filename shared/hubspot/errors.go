@@ -133,6 +133,7 @@ func errorOfResponse(status int, header http.Header, body []byte, now time.Time)
 		e.RetryAfter = cmp.Or(e.RetryAfter, intervalOf(header))
 	case KindLocked:
 		e.RetryAfter = max(e.RetryAfter, lockedFloor)
+	default:
 	}
 	e.finish()
 	return e

@@ -2,6 +2,7 @@ package hubspot_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"strings"
@@ -163,8 +164,8 @@ func TestSimulatorPlanWithoutBatches(t *testing.T) {
 
 func wantKind(t *testing.T, err error, kind hubspot.Kind) *hubspot.Error {
 	t.Helper()
-	he, ok := err.(*hubspot.Error)
-	if !ok || he.Kind != kind {
+	var he *hubspot.Error
+	if !errors.As(err, &he) || he.Kind != kind {
 		t.Fatalf("%v, want %s", err, kind)
 	}
 	return he

@@ -58,7 +58,7 @@ func (c *Client) ReadStatuses(ctx context.Context, emails []string) (map[string]
 			}
 		}
 		if key := foldEmail(r.Subscriber); says && key != "" {
-			results[key] = results[key] // named, with nothing shown
+			mention(results, key) // named, with nothing shown
 		}
 	}
 	return completeReads(c, a, results, keys, e.Errors, func(he *Error) ReadResult { return ReadResult{Err: he} }), nil
@@ -132,4 +132,12 @@ func completeReads[R any](c *Client, a answer, results map[string]R, keys []stri
 		complete[key] = result
 	}
 	return complete
+}
+
+// mention gives a key an entry, if it has none.
+func mention[R any](results map[string]R, key string) {
+	if _, named := results[key]; !named {
+		var nothing R
+		results[key] = nothing
+	}
 }

@@ -92,7 +92,7 @@ func (c *Client) ReadUnsubscribedAll(ctx context.Context, emails []string) (map[
 		if r.WideStatuses != nil {
 			list = *r.WideStatuses
 			namesEveryone = namesEveryone || len(list) == 0
-			results[key] = results[key]
+			mention(results, key)
 		}
 		for _, p := range list {
 			results[key] = c.withWide(a, results[key], p)
@@ -100,7 +100,7 @@ func (c *Client) ReadUnsubscribedAll(ctx context.Context, emails []string) (map[
 	}
 	if _, nameless := results[""]; e.lossless() && !namesEveryone && !nameless {
 		for _, key := range keys {
-			results[key] = results[key]
+			mention(results, key)
 		}
 	}
 	return completeReads(c, a, results, keys, e.Errors, func(he *Error) WideResult { return WideResult{Err: he} }), nil

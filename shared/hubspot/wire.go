@@ -81,6 +81,7 @@ func (f *flexText) UnmarshalJSON(text []byte) error {
 		*f = flexText(s)
 	case '0', 't', 'f':
 		*f = flexText(text)
+	default:
 	}
 	return nil
 }
@@ -117,7 +118,7 @@ func (f *flexContext) UnmarshalJSON(text []byte) error {
 	*f = nil
 	var members map[string]jsontext.Value
 	if json.Unmarshal(text, &members, lenient) != nil {
-		return nil
+		return nil //nolint:nilerr // what is of another shape says nothing, and that is no error
 	}
 	*f = flexContext{}
 	for name, member := range members {
@@ -149,7 +150,7 @@ func (f *flexErrorList) UnmarshalJSON(text []byte) error {
 	*f = nil
 	var members []jsontext.Value
 	if json.Unmarshal(text, &members, lenient) != nil {
-		return nil
+		return nil //nolint:nilerr // what is of another shape says nothing, and that is no error
 	}
 	for _, member := range members {
 		var e errorBody

@@ -166,7 +166,7 @@ func (c *call) memberships(list List, operation string) {
 		return
 	}
 	var add, remove []string
-	ok := false
+	var ok bool
 	switch operation {
 	case "add":
 		ok = c.decode(&add)
