@@ -291,6 +291,8 @@ func TestLimitsAreReported(t *testing.T) {
 		"no headers": {&fake{body: complete("")}, RateInfo{Status: 200, At: testNow}},
 		"nonsense": {&fake{header: map[string]string{"X-HubSpot-RateLimit-Max": "many", "X-HubSpot-RateLimit-Remaining": "-1",
 			"X-HubSpot-RateLimit-Interval-Milliseconds": "999999999999999"}, body: complete("")}, RateInfo{Status: 200, At: testNow}},
+		"negative": {&fake{header: map[string]string{"X-HubSpot-RateLimit-Max": "190", "X-HubSpot-RateLimit-Remaining": "-1"}, body: complete("")},
+			RateInfo{Status: 200, At: testNow}},
 		"burst": {&fake{status: 429, header: full, body: `{"errorType":"RATE_LIMIT","policyName":"TEN_SECONDLY_ROLLING"}`},
 			with(func(r *RateInfo) { r.Status, r.Policy, r.RetryAfter = 429, "TEN_SECONDLY_ROLLING", 10*time.Second })},
 		"day": {&fake{status: 429, header: full, body: `{"errorType":"RATE_LIMIT","policyName":"DAILY"}`},
@@ -304,5 +306,48 @@ func TestLimitsAreReported(t *testing.T) {
 		if len(got) != 1 || got[0] != test.want {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
+	}
+}
+
+// staleConn is a kept connection on which nothing can be written any more.
+type staleConn struct {
+	net.Conn
+	stale *atomic.Bool
+}
+
+func (c staleConn) Write(b []byte) (int, error) {
+	if c.stale.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+// A frozen Lambda wakes up with dead connections: net/http asks for another one if the
+// first took nothing. If there is none, a write was not sent; of a read, which net/http
+// may have repeated, that is not claimed.
+func TestStaleConnectionAndNoOther(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		do   func(context.Context, *Client) error
+		kind Kind
+	}{
+		{func(ctx context.Context, c *Client) error { _, err := c.WriteStatus(ctx, oneWrite); return err }, KindNotSent},
+		{func(ctx context.Context, c *Client) error { _, err := c.ReadStatus(ctx, "ana@example.com"); return err }, KindUnknown},
+	} {
+		var stale atomic.Bool
+		c := newClient(t, &fake{body: complete(publicWrite)}, func(cfg *Config) {
+			cfg.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				if stale.Load() {
+					return nil, errors.New("no way")
+				}
+				conn, err := new(net.Dialer).DialContext(ctx, network, address)
+				return staleConn{conn, &stale}, err
+			}}}
+		})
+		if err := test.do(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		stale.Store(true)
+		hubspotError(t, test.do(t.Context(), c), test.kind)
 	}
 }

@@ -38,6 +38,8 @@ func TestJudgeWrites(t *testing.T) {
 		"pending":                   {`{"status":"PENDING","results":[]}`, [3]Kind{KindUnknown, KindUnknown, KindUnknown}},
 		"one missing":               {complete(a7 + "," + b7), [3]Kind{"", KindUnknown, ""}},
 		"strangers":                 {complete(shown("eve@example.com", "7", "UNSUBSCRIBED")), [3]Kind{KindUnknown, KindUnknown, KindUnknown}},
+		"whose?":                    {complete(`{"subscriptionId":7,"status":"UNSUBSCRIBED"},` + a3 + "," + b7), [3]Kind{KindUnknown, "", ""}},
+		"refused, shown as it was":  {complete(shown("ana@example.com", "7", "SUBSCRIBED")+","+a3+","+b7, refusal("VALIDATION_ERROR", `"email":["ana@example.com"],"subscriptionId":["7"]`)), [3]Kind{KindUnknown, "", ""}},
 		"another state":             {complete(shown("ana@example.com", "7", "SUBSCRIBED") + "," + a3 + "," + b7), [3]Kind{KindUnknown, "", ""}},
 		"no state":                  {complete(shown("ana@example.com", "7", "") + "," + a3 + "," + b7), [3]Kind{KindUnknown, "", ""}},
 		"both states":               {complete(shown("ana@example.com", "7", "SUBSCRIBED") + "," + a7 + "," + a3 + "," + b7), [3]Kind{KindUnknown, "", ""}},

@@ -25,6 +25,7 @@ func TestReadStatuses(t *testing.T) {
 		"not complete":            {200, `{"status":"PROCESSING","results":[` + a7 + `,` + b7 + `]}`, KindUnknown, KindUnknown, nil},
 		"canceled":                {200, `{"status":"CANCELED","results":[` + a7 + `,` + b7 + `]}`, KindUnknown, KindUnknown, nil},
 		"named, and nothing said": {200, complete(`{"subscriberIdString":"ana@example.com"},` + b7), KindUnknown, "", nil},
+		"a status of nothing":     {200, complete(`{"subscriberIdString":"ana@example.com","status":"SUBSCRIBED"},` + b7), KindUnknown, "", nil},
 		"null list":               {200, complete(`{"subscriberIdString":"ana@example.com","statuses":null},` + b7), KindUnknown, "", nil},
 		"a state we do not know":  {200, complete(shown("ana@example.com", "7", "OPTED_OUT") + "," + b7), KindUnknown, "", nil},
 		"no state":                {200, complete(shown("ana@example.com", "7", "") + "," + a7 + "," + b7), KindUnknown, "", nil},
