@@ -71,6 +71,10 @@ func addBrand(p *hubspottest.Portal, b routing.Brand) {
 // startStages starts intake, worker, and the timers of relay and reconcile: the same
 // values that the Lambda functions make.
 func (w *World) startStages(ctx context.Context) error {
+	w.limiter = budget.NewLimiter(budget.Config{
+		Redis: w.client, Prefix: "hubsync:" + w.env + ":", TrustEmpty: true, Clock: time.Now, Random: rand.Float64,
+	})
+	w.hubspots = w.clients()
 	api := http.NewServeMux()
 	reconciler, err := reconcile.New(reconcile.Config{DB: w.DB, Clock: time.Now, Logger: w.opts.Logger})
 	if err != nil {
@@ -117,15 +121,12 @@ func (w *World) startWorker(ctx context.Context) error {
 		return err
 	}
 	w.WorkerURL = url
-	limiter := budget.NewLimiter(budget.Config{
-		Redis: w.client, Prefix: "hubsync:" + w.env + ":", TrustEmpty: true, Clock: time.Now, Random: rand.Float64,
-	})
 	keys := func(context.Context) (qstash.Keys, error) {
 		return qstash.NewKeys(qstashtest.DefaultCurrentKey, qstashtest.DefaultNextKey)
 	}
 	late.h, err = worker.New(worker.Config{
-		DB: w.DB, Verifier: qstash.NewVerifier(keys, time.Now), Subject: url, Budget: limiter,
-		Client: w.clients(limiter), Env: w.env, RateScale: w.opts.RateScale, Clock: time.Now, Random: rand.Float64, Logger: w.opts.Logger,
+		DB: w.DB, Verifier: qstash.NewVerifier(keys, time.Now), Subject: url, Budget: w.limiter,
+		Client: w.hubspots, Env: w.env, RateScale: w.opts.RateScale, Clock: time.Now, Random: rand.Float64, Logger: w.opts.Logger,
 	})
 	if err != nil {
 		return err
@@ -135,7 +136,7 @@ func (w *World) startWorker(ctx context.Context) error {
 }
 
 // clients makes a HubSpot client per portal, once.
-func (w *World) clients(limiter *budget.Limiter) func(string) (*hubspot.Client, error) {
+func (w *World) clients() func(string) (*hubspot.Client, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	var mu sync.Mutex
 	made := map[string]*hubspot.Client{}
@@ -151,7 +152,7 @@ func (w *World) clients(limiter *budget.Limiter) func(string) (*hubspot.Client, 
 			}
 			c, err := hubspot.New(hubspot.Config{
 				Portal: id, BaseURL: w.HubSpotURL, Version: p.APIVersion, Token: constant(w.token(id)), Clock: time.Now,
-				HTTPClient: &http.Client{Transport: transport}, OnResponse: worker.Feedback(limiter, id, w.opts.Logger),
+				HTTPClient: &http.Client{Transport: transport}, OnResponse: worker.Feedback(w.limiter, id, w.opts.Logger),
 			})
 			made[id] = c
 			return c, err
@@ -175,11 +176,18 @@ func (w *World) startTimers(ctx context.Context, reconciler *reconcile.Reconcile
 	if err != nil {
 		return err
 	}
+	checker, err := reconcile.NewChecker(reconciler.Config, reconcile.CheckConfig{
+		Budget: w.limiter, Client: w.hubspots, Env: w.env, RateScale: w.opts.RateScale,
+	})
+	if err != nil {
+		return err
+	}
 	ctx, w.stopWork = context.WithCancel(context.WithoutCancel(ctx))
 	w.workDone = make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = r.Run(ctx) }) // logs its own failures and ends with the context
 	wg.Go(func() { every(ctx, sweepEvery, func() { _, _ = reconciler.Run(ctx) }) })
+	wg.Go(func() { every(ctx, checkEvery, func() { _, _ = checker.Run(ctx) }) })
 	go func() { wg.Wait(); close(w.workDone) }()
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"hubsync/shared/budget"
+	"hubsync/shared/hubspot"
 	"hubsync/shared/hubspot/hubspottest"
 	"hubsync/shared/local/pgserver"
 	"hubsync/shared/postgres"
@@ -61,6 +62,8 @@ type World struct {
 	pg       *pgserver.Server
 	redis    *miniredis.Miniredis
 	client   *redis.Client
+	limiter  *budget.Limiter
+	hubspots func(portalID string) (*hubspot.Client, error)
 	servers  []*http.Server
 	stopWork context.CancelFunc
 	workDone chan struct{}
@@ -72,6 +75,7 @@ const (
 	poolSize       = 24
 	shutdownTime   = 5 * time.Second
 	sweepEvery     = 10 * time.Second
+	checkEvery     = 5 * time.Second
 	headerTimeout  = 10 * time.Second
 	shuffleUpTo    = 200 // milliseconds
 	simulatorToken = "local-token-"

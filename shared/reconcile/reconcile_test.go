@@ -181,3 +181,5 @@ func TestHandlerAuthorizes(t *testing.T) {
 		}
 	}
 }
+
+func readerOf(text string) *strings.Reader { return strings.NewReader(text) }
