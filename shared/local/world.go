@@ -97,7 +97,7 @@ func Start(ctx context.Context, o Options) (*World, error) {
 func (w *World) startDatabase(ctx context.Context) error {
 	w.DatabaseURL = os.Getenv("DATABASE_URL")
 	if w.DatabaseURL == "" {
-		server, err := pgserver.Start(ctx, pgserver.Options{DataDir: w.opts.DataDir, Durable: w.opts.DataDir != ""})
+		server, err := pgserver.Start(ctx, pgserver.Options{DataDir: w.opts.DataDir, Durable: w.opts.DataDir != "", Progress: os.Stderr})
 		if err != nil {
 			return err
 		}

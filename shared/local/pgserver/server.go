@@ -27,6 +27,8 @@ type Options struct {
 	Durable bool
 	// Settings are further server settings, name → value.
 	Settings map[string]string
+	// Progress gets a line when PostgreSQL has to be fetched first; may be nil.
+	Progress io.Writer
 }
 
 // Server is a running PostgreSQL.
@@ -66,7 +68,7 @@ const (
 // Start makes a cluster where there is none, starts the server and waits until it
 // answers.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	bin, err := Find()
+	bin, err := find(ctx, o.Progress)
 	if err != nil {
 		return nil, err
 	}
