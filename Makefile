@@ -4,7 +4,7 @@ BIN := $(CURDIR)/.bin
 GOLANGCI_VERSION := v2.15.0
 FUNCTIONS := intake relay worker reconcile admin
 
-.PHONY: help demo dev test race lint fmt build model clean
+.PHONY: help demo dev test lint build model interop clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
@@ -39,3 +39,7 @@ FORCE:
 
 clean: ## remove what was built
 	rm -rf build .bin
+
+interop: ## the vendors' own Node clients judge the emulators (needs npm)
+	$(GO) build -o $(BIN)/hubsync ./cmd/hubsync
+	cd interop && npm install --no-package-lock --ignore-scripts --no-audit --no-fund && HUBSYNC=$(BIN)/hubsync node --test
