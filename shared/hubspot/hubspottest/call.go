@@ -62,6 +62,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.ledger[c.record].Status = c.answers.status
 	a := c.answers
+	if fault != nil && fault.LandLateMs > 0 {
+		s.late.Add(1)
+	}
 	s.mu.Unlock()
 	if fault != nil && fault.afterwards(w, s, c, a) {
 		return

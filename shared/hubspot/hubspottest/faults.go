@@ -82,7 +82,6 @@ func (f *Fault) answer(c *call) {
 func (f *Fault) afterwards(w http.ResponseWriter, s *Server, c *call, a answer) bool {
 	switch {
 	case f.LandLateMs > 0:
-		s.late.Add(1)
 		time.AfterFunc(time.Duration(f.LandLateMs)*time.Millisecond, func() {
 			defer s.late.Done()
 			s.mu.Lock()

@@ -91,7 +91,13 @@ func (c *call) preferenceBatch(operation string) {
 	case "unsubscribe-all/read":
 		c.readMany(func(email string) []any { return c.wideOf(email) })
 	case "unsubscribe-all":
-		c.readMany(func(email string) []any { c.unsubscribeAll(email); return nil })
+		c.readMany(func(email string) []any {
+			c.unsubscribeAll(email)
+			if c.query.Get("verbose") == "true" {
+				return c.wideOf(email)
+			}
+			return nil
+		})
 	default:
 		c.notFound()
 	}

@@ -38,16 +38,16 @@ func find(ctx context.Context, progress io.Writer) (string, error) {
 }
 
 // fetch installs PostgreSQL's programs from npm into a cache of this user's, or returns
-// those that are there.
+// those that are there; without npm a library fetches them that knows its own source.
 func fetch(ctx context.Context, progress io.Writer) (string, error) {
 	platform, ok := platforms[runtime.GOOS+"/"+runtime.GOARCH]
-	npm, err := exec.LookPath("npm")
-	if !ok || err != nil {
-		return "", fmt.Errorf("%w; where npm is on the PATH it is fetched", ErrNotFound)
-	}
 	cache, err := cacheDir()
 	if err != nil {
 		return "", err
+	}
+	npm, err := exec.LookPath("npm")
+	if !ok || err != nil {
+		return download(cache, progress)
 	}
 	home := filepath.Join(cache, "postgres-"+packageVersion)
 	bin := filepath.Join(home, "native", "bin")

@@ -36,7 +36,11 @@ func TestLinkStaysInside(t *testing.T) {
 	}
 }
 
+// Without npm and without a network the one sentence remains.
 func TestWithoutNPMItSaysWhatToInstall(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	t.Setenv("PATH", t.TempDir())
 	if _, err := fetch(t.Context(), nil); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "apt-get install postgresql") {
 		t.Errorf("error %v", err)
