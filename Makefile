@@ -4,7 +4,7 @@ BIN := $(CURDIR)/.bin
 GOLANGCI_VERSION := v2.15.0
 FUNCTIONS := intake relay worker reconcile admin
 
-.PHONY: help demo dev test lint build model interop clean
+.PHONY: help demo dev test lint build model interop boundaries clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
@@ -43,3 +43,7 @@ clean: ## remove what was built
 interop: ## the vendors' own Node clients judge the emulators (needs npm)
 	$(GO) build -o $(BIN)/hubsync ./cmd/hubsync
 	cd interop && npm install --no-package-lock --ignore-scripts --no-audit --no-fund && HUBSYNC=$(BIN)/hubsync node --test
+
+boundaries: ## the tables of bad input and the nine crashes, with the number of their cases
+	@$(GO) test -count=1 -v ./shared/intake ./shared/qstash ./shared/worker ./shared/routing ./shared/config ./shared/lambdahttp ./shared/hubspot ./shared/simtest \
+	  | awk '/ cases in the tables of /{print; n+=$$1} /^--- PASS: TestCrash/{c++; print} /^(FAIL|--- FAIL)/{bad=1; print} END{print n " cases, " c " crashes"; exit bad}'

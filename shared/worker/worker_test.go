@@ -72,6 +72,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 		"another path":    {w.post("/other", good, subject), 404},
 		"failed, as /":    {w.post("/failed", good, subject), 401},
 	} {
+		cases.Add(1)
 		w.expect(name, tc.got.Code, tc.want)
 		w.expect(name+": not retryable", tc.got.Header().Get("Upstash-NonRetryable-Error") == "true", tc.want == 489)
 	}
@@ -124,6 +125,7 @@ func TestShortTroubleIsAnswered503AndCountsNothing(t *testing.T) {
 		"500":  {Status: 500, Body: `{"category":"RATE_LIMITS"}`},
 		"lost": {LoseReply: true},
 	} {
+		cases.Add(1)
 		w := newWorld(t)
 		id := w.accept(decision{state: "unsubscribed", product: "plain"})
 		fault.Probability, fault.Count = 1, 2
@@ -164,6 +166,7 @@ func TestARefusedTokenAndADailyLimitPauseThePortal(t *testing.T) {
 		"unauthorized": {Status: 401},
 		"daily_limit":  {Status: 429, Body: `{"errorType":"RATE_LIMIT","policyName":"DAILY"}`},
 	} {
+		cases.Add(1)
 		w := newWorld(t)
 		id := w.accept(decision{state: "unsubscribed"})
 		fault.Probability = 1
@@ -231,6 +234,7 @@ func TestAnAnswerThatSaysNothingIsNoSuccess(t *testing.T) {
 		"html":          {Replace: `<html>`},
 		"truncated":     {Truncate: true},
 	} {
+		cases.Add(1)
 		w := newWorld(t)
 		id := w.accept(decision{state: "unsubscribed", product: "plain"})
 		fault.Probability, fault.Count = 1, 1
@@ -314,6 +318,7 @@ func TestConsentAgainstHubSpot(t *testing.T) {
 		"nothing there":      {func(*world) {}, "SUBSCRIBED"},
 		"another product's":  {func(w *world) { w.hubspot.SetStatus("main", "a@example.com", 6, "UNSUBSCRIBED", time.Now()) }, "SUBSCRIBED"},
 	} {
+		cases.Add(1)
 		w := newWorld(t)
 		tc.before(w)
 		id := w.accept(decision{state: "subscribed", email: "a@example.com", consent: consent})
