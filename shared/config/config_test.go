@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hubsync/shared/casetest"
 )
 
 func environment(values map[string]string) func(string) string {
@@ -37,7 +39,7 @@ func TestReaderNamesEveryProblemAtOnce(t *testing.T) {
 		"HUBSYNC_ENV", "QSTASH_URL is not an absolute", "HUBSPOT_WORKER_URL is not set", "QSTASH_TOKEN and QSTASH_TOKEN_SECRET_ARN are both set",
 		"neither CRON_SECRET nor CRON_SECRET_SECRET_ARN", "RELAY_BATCH", "HUBSPOT_TOKEN_MAIN_SECRET_ARN does not begin", "PGHOST", "PGDATABASE", "PGUSER", "AWS_REGION",
 	} {
-		cases.Add(1)
+		casetest.Add()
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not say %q:\n%v", want, err)
 		}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"hubsync/shared/casetest"
 )
 
 var oneWrite = StatusWrite{Email: "ana@example.com", SubscriptionID: 7, State: Unsubscribed}
@@ -44,7 +46,7 @@ func TestPathsOfVersions(t *testing.T) {
 		Version202609: {"/communication-preferences/2026-09/statuses/batch/write", "/crm/objects/2026-09/contacts/batch/upsert", "/crm/lists/2026-09/9/memberships/add-and-remove"},
 		VersionV4:     {"/communication-preferences/v4/statuses/batch/write", "/crm/v3/objects/contacts/batch/upsert", "/crm/v3/lists/9/memberships/add-and-remove"},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		f := &fake{body: `{}`}
 		c := newClient(t, f, func(cfg *Config) { cfg.Version = version })
 		_, _ = c.WriteStatuses(t.Context(), []StatusWrite{oneWrite})
@@ -68,7 +70,7 @@ func TestAddressesInPathsAreEncodedWhole(t *testing.T) {
 		"j\u00fcrg@example.com": "j%C3%BCrg%40example.com",
 		"..":                    "%2E%2E",
 	} {
-		cases.Add(1)
+		casetest.Add()
 		f := &fake{body: complete("")}
 		c := newClient(t, f)
 		if _, err := c.ReadStatus(t.Context(), email); err != nil {
@@ -150,7 +152,7 @@ func TestWhatNeverLeftIsNotSent(t *testing.T) {
 		"empty token":          {t.Context(), func(c *Config) { c.Token = func(context.Context) (string, error) { return " \n", nil } }, "hubspot_token_unavailable"},
 		"no token":             {t.Context(), func(c *Config) { c.Token = func(context.Context) (string, error) { return "", errors.New("away") } }, "hubspot_token_unavailable"},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		f := &fake{body: complete("")}
 		_, err := newClient(t, f, test.change).WriteStatus(test.ctx, oneWrite)
 		he := hubspotError(t, err, KindNotSent)
@@ -217,7 +219,7 @@ func TestWhatMayHaveArrivedIsUnknown(t *testing.T) {
 		"bad gateway":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502); fmt.Fprint(w, "<html>") }, "hubspot_502"},
 		"request expiry": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(408) }, "hubspot_408"},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newClient(t, afterBody(test.answer), func(cfg *Config) { cfg.Timeout = 300 * time.Millisecond })
@@ -304,7 +306,7 @@ func TestLimitsAreReported(t *testing.T) {
 		"unnamed":   {&fake{status: 429, body: `<html>`}, RateInfo{Status: 429, Policy: "UNNAMED", At: testNow}},
 		"under 500": {&fake{status: 500, body: `{"category":"RATE_LIMITS"}`}, RateInfo{Status: 500, Policy: "UNNAMED", At: testNow}},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		var got []RateInfo
 		c := newClient(t, test.fake, func(cfg *Config) { cfg.OnResponse = func(r RateInfo) { got = append(got, r) } })
 		_, _ = c.WriteStatus(t.Context(), oneWrite)
@@ -339,7 +341,7 @@ func TestStaleConnectionAndNoOther(t *testing.T) {
 		{func(ctx context.Context, c *Client) error { _, err := c.WriteStatus(ctx, oneWrite); return err }, KindNotSent},
 		{func(ctx context.Context, c *Client) error { _, err := c.ReadStatus(ctx, "ana@example.com"); return err }, KindUnknown},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		var stale atomic.Bool
 		c := newClient(t, &fake{body: complete(publicWrite)}, func(cfg *Config) {
 			cfg.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {

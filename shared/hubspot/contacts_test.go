@@ -2,6 +2,8 @@ package hubspot
 
 import (
 	"testing"
+
+	"hubsync/shared/casetest"
 )
 
 func TestJudgeContacts(t *testing.T) {
@@ -40,7 +42,7 @@ func TestJudgeContacts(t *testing.T) {
 		"strange traces":             {200, complete(o("11", "x1", "k1") + "," + o("12", "x2", "K1") + "," + o("13", "x3", "k3")), [3]Kind{KindUnknown, KindUnknown, KindUnknown}},
 		"record ids written as text": {200, complete(`{"id":11,"objectWriteTraceId":"t1"},` + o("12", "t2", "K1") + "," + o("13", "t3", "k3")), [3]Kind{}},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		results, err := answering(t, test.status, test.body).UpsertContacts(t.Context(), writes)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -91,7 +93,7 @@ func TestContactsOnTheWire(t *testing.T) {
 		{"POST", base + "/batch/read", `{"inputs":[{"id":"k1"}],"properties":["email","external_contact_id","hs_additional_emails","hs_object_id","news"],"idProperty":"external_contact_id"}`, nil},
 		{"GET", base + "/a%40example.com?idProperty=email&properties=email%2Chs_additional_emails%2Chs_object_id", ``, nil},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		got := f.calls()[i]
 		if got.method != want.method || got.uri != want.uri || !containsText(got.body, want.body) {
 			t.Errorf("%s %s %s, want %s %s %s", got.method, got.uri, got.body, want.method, want.uri, want.body)
@@ -110,7 +112,7 @@ func TestUpdateContact(t *testing.T) {
 		"no id":       {`{"properties":{}}`, false},
 		"null":        {`null`, false},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		r, err := answering(t, 200, test.body).UpdateContact(t.Context(), ContactUpdate{ID: "11"})
 		if err != nil || r.Confirmed != test.confirmed || (r.Err == nil) != test.confirmed {
 			t.Errorf("%s: %+v %v", name, r, err)
@@ -142,7 +144,7 @@ func TestReadContacts(t *testing.T) {
 		"two owners":            {complete(o("11", "ana@example.com", "") + "," + o("12", "bo@example.com", "ana@example.com")), "unknown", "12"},
 		"no id":                 {complete(o("", "ana@example.com", "") + "," + o("12", "bo@example.com", "")), "unknown", "12"},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		got, err := answering(t, 207, test.body).ReadContacts(t.Context(), []string{"Ana@example.com", "bo@example.com"}, "email", nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -187,7 +189,7 @@ func TestGetContact(t *testing.T) {
 		"no id":         {200, `{}`, "unknown"},
 		"path is wrong": {404, `<html>`, "error"},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		r, err := answering(t, test.status, test.body).GetContact(t.Context(), "a@example.com", "email", nil)
 		got := readText(r)
 		if err != nil {

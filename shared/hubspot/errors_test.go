@@ -6,6 +6,8 @@ import (
 	"time"
 
 	json "github.com/go-json-experiment/json"
+
+	"hubsync/shared/casetest"
 )
 
 func TestErrorOfResponse(t *testing.T) {
@@ -51,7 +53,7 @@ func TestErrorOfResponse(t *testing.T) {
 		"525":                  {525, nil, ``, Error{Kind: KindUnavailable, Code: "hubspot_525"}},
 		"redirect":             {302, nil, ``, Error{Kind: KindUnavailable, Code: "hubspot_302"}},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		header := http.Header{}
 		header.Set("X-HubSpot-Correlation-Id", testCorrelation)
 		for k, v := range test.header {
@@ -88,7 +90,7 @@ func TestInputError(t *testing.T) {
 		`{"category":"SOMETHING_NEW"}`: {KindUnknown, "hubspot_207_something_new"},
 		`{}`:                           {KindUnknown, "hubspot_207"},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		var b errorBody
 		if err := json.Unmarshal([]byte(text), &b, lenient); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"hubsync/shared/casetest"
 )
 
 func containsText(text, part string) bool { return strings.Contains(text, part) }
@@ -60,7 +62,7 @@ func TestMetaReads(t *testing.T) {
 func TestMetaReadsNeedTheirList(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{`{}`, `null`, `{"results":null,"lists":null}`} {
-		cases.Add(1)
+		casetest.Add()
 		c := answering(t, 200, body)
 		_, e1 := c.Definitions(t.Context())
 		_, e2 := c.Properties(t.Context())

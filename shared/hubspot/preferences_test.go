@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hubsync/shared/casetest"
 )
 
 // publicWrite confirms oneWrite.
@@ -53,7 +55,7 @@ func TestJudgeWrites(t *testing.T) {
 		"error of an unknown kind":  {complete(a7+","+a3, refusal("NEW_THING", `"email":["bo@example.com"]`)), [3]Kind{"", "", KindUnknown}},
 		"odd members do not matter": {complete(strings.Replace(a7, `"status"`, `"timestamp":{"a":1},"source":[],"businessUnitId":null,"status"`, 1)+","+a3+","+b7, `"text"`, `null`, `7`), [3]Kind{}},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		results, err := answering(t, 200, test.body).WriteStatuses(t.Context(), writes)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -83,7 +85,7 @@ func TestWriteStatus(t *testing.T) {
 		"error":              {complete("", refusal("VALIDATION_ERROR", "")), KindInvalid},
 		"no envelope":        {publicWrite, KindUnknown},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		r, err := answering(t, 200, test.body).WriteStatus(t.Context(), oneWrite)
 		if err != nil || kindOf(r.Err) != test.want || r.Confirmed != (test.want == "") {
 			t.Errorf("%s: %+v %v %v, want %q", name, r, r.Err, err, test.want)
@@ -104,7 +106,7 @@ func TestWritesOnTheWire(t *testing.T) {
 	_, _ = c.WriteStatus(t.Context(), w)
 	rest := `"channel":"EMAIL","statusState":"SUBSCRIBED","subscriptionId":9007199254740993,"legalBasis":"NON_GDPR","legalBasisExplanation":"e"}`
 	for i, want := range []string{`{"inputs":[{"subscriberIdString":"a@example.com",` + rest + `]}`, `{` + rest} {
-		cases.Add(1)
+		casetest.Add()
 		if got := f.calls()[i].body; got != want {
 			t.Errorf("sent %s, want %s", got, want)
 		}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hubsync/shared/casetest"
 )
 
 func TestRetryAfter(t *testing.T) {
@@ -35,7 +37,7 @@ func TestRetryAfter(t *testing.T) {
 		"Sat, 04 May 2126 12:00:00 GMT":  24 * time.Hour,
 		"Monday, 04-May-26 12:01:00 GMT": time.Minute,
 	} {
-		cases.Add(1)
+		casetest.Add()
 		if got := RetryAfter(text, testNow); got != want {
 			t.Errorf("RetryAfter(%.40q) = %v, want %v", text, got, want)
 		}

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"hubsync/shared/casetest"
 )
 
 const (
@@ -45,7 +47,7 @@ func encodings(text string) []string {
 var secrets = sync.OnceValue(func() []string {
 	seen := map[string]bool{}
 	for _, text := range []string{canary, canaryLocal + "@" + canaryACE, canaryLocal, canaryACE, canaryDomain, testToken, canaryText} {
-		cases.Add(1)
+		casetest.Add()
 		for _, form := range encodings(text) {
 			seen[strings.ToLower(form)] = true
 		}
@@ -92,7 +94,7 @@ func TestErrorsKeepNothingOfWhatHubSpotEchoes(t *testing.T) {
 	t.Parallel()
 	var forms []string
 	for _, text := range []string{canary, canaryLocal + "@" + canaryACE, testToken} {
-		cases.Add(1)
+		casetest.Add()
 		forms = append(forms, encodings(text)...)
 	}
 	for _, secret := range forms {
@@ -202,7 +204,7 @@ func TestFoldEmail(t *testing.T) {
 	for text, want := range map[string]string{
 		"Ana@Example.COM": "ana@example.com", "\u212aim@example.com": "\u212aim@example.com", "\u0130@example.com": "\u0130@example.com", "\u00c4@e.com": "\u00c4@e.com",
 	} {
-		cases.Add(1)
+		casetest.Add()
 		if got := foldEmail(text); got != want {
 			t.Errorf("%q became %q", text, got)
 		}

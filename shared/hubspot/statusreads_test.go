@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"hubsync/shared/casetest"
 )
 
 func TestReadStatuses(t *testing.T) {
@@ -32,7 +34,7 @@ func TestReadStatuses(t *testing.T) {
 		"unknown after known":     {200, complete(a7 + "," + shown("ana@example.com", "8", "x") + "," + shown("ana@example.com", "9", "SUBSCRIBED") + "," + b7), KindUnknown, "", nil},
 		"a stranger":              {200, complete(a7 + "," + b7 + "," + shown("eve@example.com", "7", "SUBSCRIBED")), "", "", []State{Unsubscribed}},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		got, err := answering(t, test.status, test.body).ReadStatuses(t.Context(), []string{"Ana@example.com", "bo@example.com"})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -68,7 +70,7 @@ func TestReadStatus(t *testing.T) {
 		"an unseen error": {`{"status":"COMPLETE","results":[],"numErrors":1}`, KindUnknown, 0},
 		"unknown state":   {complete(shown("ana@example.com", "7", "PAUSED")), KindUnknown, 0},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		got, err := answering(t, 200, test.body).ReadStatus(t.Context(), "ana@example.com")
 		if err != nil || kindOf(got.Err) != test.want || len(got.Statuses) != test.n {
 			t.Errorf("%s: %+v %v", name, got, err)

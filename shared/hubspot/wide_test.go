@@ -3,6 +3,8 @@ package hubspot
 import (
 	"testing"
 	"time"
+
+	"hubsync/shared/casetest"
 )
 
 func wideText(email, kind, unit, state string) string {
@@ -36,7 +38,7 @@ func TestReadUnsubscribedAll(t *testing.T) {
 		"a state we do not know":       {200, complete(wideText("ana@example.com", "PORTAL_WIDE", "0", "GONE")), KindUnknown, "", 0},
 		"named, and nothing said":      {200, complete(`{"subscriberIdString":"ana@example.com"}`), KindUnknown, "", 0},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		got, err := answering(t, test.status, test.body).ReadUnsubscribedAll(t.Context(), []string{"ana@example.com", "Bo@example.com"})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -66,7 +68,7 @@ func TestReadUnsubscribedAllOne(t *testing.T) {
 		"not complete":               {`{"status":"PENDING"}`, KindUnknown, nil},
 		"an error":                   {complete("", refusal("INTERNAL_ERROR", "")), KindUnavailable, nil},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		got, err := answering(t, 200, test.body).ReadUnsubscribedAllOne(t.Context(), "a@example.com")
 		if err != nil || kindOf(got.Err) != test.want || len(got.Statuses) != len(test.seen) {
 			t.Errorf("%s: %+v %v", name, got, err)
@@ -96,7 +98,7 @@ func TestUnsubscribeAll(t *testing.T) {
 		"named and no more": {complete(`{"subscriberIdString":"a@example.com"}`), KindUnknown},
 		"an error":          {complete("", refusal("VALIDATION_ERROR", "")), KindInvalid},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		f := &fake{body: test.body}
 		c := newClient(t, f)
 		one, err := c.UnsubscribeAll(t.Context(), "A@example.com", 3)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"hubsync/shared/casetest"
 )
 
 func TestParseAddress(t *testing.T) {
@@ -118,7 +120,7 @@ func TestParseAddress(t *testing.T) {
 		{"no character", "ann@ex\uffffample.com", "", "invalid_address"},
 	}
 	for _, row := range rows {
-		cases.Add(1)
+		casetest.Add()
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			address, err := ParseAddress(row.text, false)
@@ -158,7 +160,7 @@ func TestParseAddressTakesALongLocalPartForAnOptOut(t *testing.T) {
 func TestAddressErrorsNeverQuoteTheAddress(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"canary@@example.com", "canary@localhost", "canary @example.com", "canary@xn--a-ä.example.com"} {
-		cases.Add(1)
+		casetest.Add()
 		if _, err := ParseAddress(text, false); err == nil || strings.Contains(err.Error(), "canary") || strings.Contains(err.Error(), "example") {
 			t.Errorf("error %v", err)
 		}

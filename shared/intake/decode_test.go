@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hubsync/shared/casetest"
 )
 
 // valid is a body with every member.
@@ -115,7 +117,7 @@ func TestBodyMembers(t *testing.T) {
 		{`"usr_1","email":"Ann@Example.com"`, `"","email":"x","Extra":1`, "Extra unknown_member|contactKey required|email invalid_address"},
 	}
 	for i, row := range rows {
-		cases.Add(1)
+		casetest.Add()
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			text := with(t, row.from, row.to)
@@ -169,7 +171,7 @@ func TestBodyDocuments(t *testing.T) {
 		{"members in another order, white space around", "\n" + ` { "desiredState" : "unsubscribed" , "productId":"newsletter","email":"ann@example.com","contactKey":"usr_1" } ` + "\n", ""},
 	}
 	for _, row := range rows {
-		cases.Add(1)
+		casetest.Add()
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			if got := strings.Join(complaints(row.text), "|"); got != row.want {
@@ -225,7 +227,7 @@ func TestOccurredAt(t *testing.T) {
 		{"-2026-01-01T00:00:00Z", "invalid_time", ""},
 	}
 	for _, row := range rows {
-		cases.Add(1)
+		casetest.Add()
 		t.Run(row.text, func(t *testing.T) {
 			t.Parallel()
 			var j judgement
@@ -282,7 +284,7 @@ func TestIdempotencyKey(t *testing.T) {
 		{[]string{`"` + long + `k"`}, "", "too_long"},
 	}
 	for i, row := range rows {
-		cases.Add(1)
+		casetest.Add()
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			key, problem := idempotencyKey(row.headers)
@@ -324,7 +326,7 @@ func TestHashIsTheSameForTheSameMeaningOnly(t *testing.T) {
 		{`form v3`, `form v4`}, {`example.com/news`, `example.com/new`}, {`"7"`, `"8"`},
 		{`"explanation":"form v3","source":"https://example.com/news"`, `"explanation":"form v3https://example.com/news","source":""`},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		hash := hashOf(with(t, change[0], change[1]))
 		if other, twin := seen[hash]; twin {
 			t.Errorf("%v has the hash of %v", change, other)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hubsync/shared/casetest"
 )
 
 func TestAnswers(t *testing.T) {
@@ -87,7 +89,7 @@ func TestAnswers(t *testing.T) {
 		{"contact that is being erased", "GET", "/v1/brands/acme/contacts/usr_0/subscriptions", "", nil, 410, "contact-erased"},
 	}
 	for _, row := range rows {
-		cases.Add(1)
+		casetest.Add()
 		t.Run(row.name, func(t *testing.T) {
 			response := w.call(row.method, row.target, row.content, row.headers...)
 			checkProblem(t, response, row.status, row.code)
@@ -143,7 +145,7 @@ func TestAcceptedForms(t *testing.T) {
 		{"Content-Type", "application/json", "Content-Encoding", "identity"},
 		{"Content-Type", "application/json", "Accept", "text/html", "X-Other", "1"},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		response := w.call("POST", "/v1/br%61nds/acme/subscriptions", plain, append(headers, keyHeader, strconv.Itoa(i))...)
 		if response.Code != http.StatusAccepted {
 			t.Errorf("%q: %d %s", headers, response.Code, response.Body)
@@ -184,7 +186,7 @@ func TestReceiptReplayAndReuse(t *testing.T) {
 	}
 	// The scope of a key is brand and product, and a refused request does not burn its key.
 	for _, content := range []string{bodyOf("usr_1", "ann@example.com", "events", "subscribed", ""), bodyOf("usr_2", "bo@example.com", "events", "maybe", "")} {
-		cases.Add(1)
+		casetest.Add()
 		if response := w.post(`"key one"`, content); response.Code == 422 {
 			t.Errorf("%s: %d", content, response.Code)
 		}
@@ -286,7 +288,7 @@ func TestRawRequests(t *testing.T) {
 		{"two keys", head("POST /v1/brands/acme/subscriptions") + "idempotency-key: raw\r\n" + sized, 400},
 		{"broken off", head("POST /v1/brands/acme/subscriptions") + "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"con\r\nzz\r\n", 400},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		t.Run(row.name, func(t *testing.T) {
 			connection, err := net.Dial("tcp", server.Listener.Addr().String())
 			if err != nil {
@@ -330,7 +332,7 @@ func TestTraceparentIsCarriedIfValid(t *testing.T) {
 		{[]string{strings.Replace(good, "-01", "_01", 1)}, ""},
 		{[]string{"ann@example.com" + good[15:]}, ""},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		if got := traceparent(row.headers); got != row.want {
 			t.Errorf("%q: %q", row.headers, got)
 		}

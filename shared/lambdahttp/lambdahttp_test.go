@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+
+	"hubsync/shared/casetest"
 )
 
 func event(method, path, stage, body string, base64Encoded bool) events.APIGatewayV2HTTPRequest {
@@ -50,7 +52,7 @@ func TestHandlerServesTheSameRequestInEveryForm(t *testing.T) {
 		"trailing slash":  {event("POST", "/v1/x/", "", "", false), "POST /v1/x/ /v1/x/ k "},
 		"unicode decoded": {event("GET", "/v1/ä", "", "", false), "GET /v1/%C3%A4 /v1/ä k "},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		response, err := Handler(echo, slog.New(slog.DiscardHandler))(t.Context(), tc.event)
 		if err != nil || response.StatusCode != 202 || response.Body != tc.want || response.Headers["X-Twin"] != "a, b" {
 			t.Errorf("%s: %+v, %v; want %q", name, response, err, tc.want)

@@ -87,6 +87,41 @@ func (c *comparison) targets(rows []Expected, everSubscribed map[string]bool) {
 	}
 }
 
+// lists compares every list with those who must be in it: the contacts of the subscribers
+// whose route names it.
+func (c *comparison) lists(rows []Expected) {
+	type list struct{ portal, id string }
+	want := map[list]map[string]string{} // record → address
+	for _, r := range c.routes {
+		for _, t := range r.product.Targets {
+			if t.Kind == routing.ManualSegment {
+				want[list{r.brand.Portal, t.ListID}] = map[string]string{}
+			}
+		}
+	}
+	for _, e := range rows {
+		r := c.routes[[2]string{e.BrandID, e.ProductID}]
+		contact, exists := c.world.HubSpot.Contact(r.brand.Portal, e.Email)
+		for _, t := range r.product.Targets {
+			if t.Kind == routing.ManualSegment && e.Status == "SUBSCRIBED" && exists {
+				want[list{r.brand.Portal, t.ListID}][contact.ID] = e.Email
+			}
+		}
+	}
+	for l, wanted := range want {
+		members := c.world.HubSpot.ListMembers(l.portal, l.id)
+		for _, id := range members {
+			if wanted[id] == "" {
+				c.say("portal %s: record %s is in list %s and must not be", l.portal, id, l.id)
+			}
+			delete(wanted, id)
+		}
+		for _, email := range wanted {
+			c.say("portal %s: %s is missing in list %s", l.portal, email, l.id)
+		}
+	}
+}
+
 func (c *comparison) contact(e Expected, r routed, contact hubspottest.ContactView) {
 	for _, t := range r.product.Targets {
 		if !t.Required {

@@ -147,6 +147,7 @@ func (r *Report) compare(w *World, changes []Change, statuses []int, state hubsp
 	c.statuses("oracle", must)
 	c.statuses("expected file", expected)
 	c.targets(must, subscribers(w, changes, statuses))
+	c.lists(must)
 	c.records(state)
 	r.Mismatches = len(c.problems)
 	r.problems = append(r.problems, c.problems...)

@@ -40,8 +40,8 @@ func Contacts(items []Item) []ContactWrite {
 	writes := map[string]*ContactWrite{}
 	brands := map[string][]int64{}
 	for _, item := range items {
-		properties, units, required := item.contactTargets()
-		if len(properties) == 0 && len(units) == 0 {
+		properties, units, required, wanted := item.contactTargets()
+		if !wanted {
 			continue
 		}
 		w := writes[item.ContactKey]
@@ -70,7 +70,7 @@ func Contacts(items []Item) []ContactWrite {
 
 // contactTargets returns what an item asks of its contact. An unsubscribe never
 // removes a brand: the person may have other subscriptions of it.
-func (i Item) contactTargets() (properties map[string]string, units []int64, required bool) {
+func (i Item) contactTargets() (properties map[string]string, units []int64, required, wanted bool) {
 	properties = map[string]string{}
 	for _, t := range i.Snapshot.Targets {
 		switch t.Kind {
@@ -80,15 +80,20 @@ func (i Item) contactTargets() (properties map[string]string, units []int64, req
 				value = t.Subscribed
 			}
 			properties[t.Name] = value
-			required = required || t.Required
+			required, wanted = required || t.Required, true
 		case routing.BrandAssignment:
 			if i.Desired == outbox.Subscribed {
 				units = append(units, t.BusinessUnitID)
-				required = required || t.Required
+				required, wanted = required || t.Required, true
+			}
+		case routing.ManualSegment:
+			// A list holds records: a subscriber needs one.
+			if i.Desired == outbox.Subscribed {
+				required, wanted = required || t.Required, true
 			}
 		}
 	}
-	return properties, units, required
+	return properties, units, required, wanted
 }
 
 func appendList(units []int64) string {

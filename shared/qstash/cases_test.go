@@ -1,17 +1,9 @@
 package qstash_test
 
 import (
-	"fmt"
-	"os"
-	"sync/atomic"
 	"testing"
+
+	"hubsync/shared/casetest"
 )
 
-// cases counts the rows of this package's tables; `make boundaries` prints the sum.
-var cases atomic.Int64
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	fmt.Printf("%d cases in the tables of qstash\n", cases.Load())
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { casetest.Main(m, "qstash") }

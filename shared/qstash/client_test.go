@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"hubsync/shared/casetest"
 	"hubsync/shared/qstash"
 	"hubsync/shared/qstash/qstashtest"
 )
@@ -83,7 +84,7 @@ func TestAnswersAreJudgedStrictly(t *testing.T) {
 		"redirect":        {answer: text(307, ``, "Location", "http://127.0.0.1:1/"), whole: qstash.KindInvalid},
 		"unknown members": {answer: text(200, `[{"messageId":"m1","x":1},{"messageId":"m2"}]`)},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			results, err := answering(t, tc.answer).PublishBatch(t.Context(), two())
@@ -129,7 +130,7 @@ func TestABadMessageIsHeldBackAlone(t *testing.T) {
 		"label":       func(m *qstash.Message) { m.Label = "ä" },
 		"header":      func(m *qstash.Message) { m.Forward = map[string]string{"traceparent": "a\r\nX: y"} },
 	} {
-		cases.Add(1)
+		casetest.Add()
 		messages := two()
 		spoil(&messages[0])
 		results, err := c.PublishBatch(t.Context(), messages)
@@ -169,7 +170,7 @@ func TestDecodeFailure(t *testing.T) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	for _, bad := range []string{``, `[]`, `{"sourceBody":"%"}`, `{"sourceBody":`} {
-		cases.Add(1)
+		casetest.Add()
 		if _, err := qstash.DecodeFailure([]byte(bad)); err == nil {
 			t.Errorf("%q: no error", bad)
 		}

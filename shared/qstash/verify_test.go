@@ -11,6 +11,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"hubsync/shared/casetest"
 	"hubsync/shared/qstash"
 	"hubsync/shared/qstash/qstashtest"
 )
@@ -63,7 +64,7 @@ func TestVerifyAcceptsGenuineDeliveries(t *testing.T) {
 		"from the emulator": emulated,
 		"three seconds off": sign(t, jwt.SigningMethodHS256, []byte(current), with(claims(), "nbf", now.Add(3*time.Second).Unix())),
 	} {
-		cases.Add(1)
+		casetest.Add()
 		if err := verifier(qstash.Keys{Current: current, Next: next}).Verify(t.Context(), token, body, subject); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -124,7 +125,7 @@ func TestVerifyRefuses(t *testing.T) {
 		"altered claims":          {token: parts[0] + "." + parts[1][:len(parts[1])-2] + "AA." + parts[2]},
 		"body claim of the other": {token: sign(t, jwt.SigningMethodHS256, key, with(claims(), "body", "AAAA"))},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		sub, content, keys := subject, body, qstash.Keys{Current: current, Next: next}
 		if tc.subject == "-" {
 			sub = ""

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"hubsync/shared/casetest"
 )
 
 const small = `
@@ -64,7 +66,7 @@ func TestParseNamesEveryProblem(t *testing.T) {
 		"empty file":          {small, "", "empty"},
 		"not YAML and no map": {small, "just text", "routes file"},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			content := strings.Replace(small, tc.from, tc.to, 1)

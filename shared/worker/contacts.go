@@ -274,6 +274,7 @@ func (j *job) noteContact(c *contactWork, result hubspot.ContactResult, operatio
 		return
 	}
 	c.recordID = result.RecordID
+	j.records[c.ContactKey] = result.RecordID
 	for _, r := range c.rows {
 		r.receipt(j.worker.NewID, operation, propertiesText(c.Properties), "confirmed", result.CorrelationID, result.UpdatedAt)
 	}
@@ -311,18 +312,6 @@ func (j *job) failRequired(c *contactWork, f failure) {
 	for _, r := range c.rows {
 		if slices.Contains(c.Required, r.claim.EventID) {
 			r.fail(f)
-		}
-	}
-}
-
-// noteSegments writes in the ledger which list memberships were asked for.
-func (j *job) noteSegments() {
-	for _, r := range j.rows {
-		if !r.open() || !r.confirmed || r.configuration != nil {
-			continue
-		}
-		for _, s := range r.item.Segments() {
-			r.receipt(j.worker.NewID, "segment", s.ListID, "skipped", "", j.worker.Clock())
 		}
 	}
 }

@@ -29,7 +29,8 @@ type job struct {
 	rows     []*row
 	lane     outbox.Lane
 	leaseEnd time.Time
-	mu       sync.Mutex // rows, while calls of one phase run side by side
+	records  map[string]string // contact key → record that a call confirmed
+	mu       sync.Mutex        // rows, while calls of one phase run side by side
 }
 
 // jobs groups the claimed rows by portal; a message of ours has one. A portal that
@@ -42,7 +43,7 @@ func (w *Worker) jobs(rows []*row, leaseEnd time.Time) []*job {
 		}
 		j := byPortal[r.claim.PortalID]
 		if j == nil {
-			j = &job{worker: w, leaseEnd: leaseEnd, lane: r.claim.Lane, portal: postgres.Portal{ID: r.claim.PortalID}}
+			j = &job{worker: w, leaseEnd: leaseEnd, lane: r.claim.Lane, portal: postgres.Portal{ID: r.claim.PortalID}, records: map[string]string{}}
 			byPortal[r.claim.PortalID] = j
 		}
 		j.rows = append(j.rows, r)
@@ -77,7 +78,7 @@ func (j *job) run(ctx context.Context) {
 	j.readConsents(ctx)
 	j.writePreferences(ctx, func(r *row) bool { return !r.optsOut() })
 	j.writeContacts(ctx)
-	j.noteSegments()
+	j.writeSegments(ctx)
 	j.pauseIfAsked(ctx)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"hubsync/shared/casetest"
 	"hubsync/shared/hubspot/hubspottest"
 	"hubsync/shared/postgres"
 	"hubsync/shared/worker"
@@ -30,13 +31,13 @@ func TestASubscribeArrivesWhole(t *testing.T) {
 	}
 	w.expect("state", w.text(`SELECT applied_sequence || ' ' || applied_state || ' ' || fence || ' ' || (lease_expires_at IS NULL)::text || ' ' || hubspot_status || ' ' || (check_at > now())::text FROM contact_subscription_state`), "1 subscribed 1 true SUBSCRIBED true")
 	w.expect("request", w.text(`SELECT sync_status FROM subscription_requests`), "synced")
-	w.expect("ledger", w.text(`SELECT string_agg(operation || ':' || outcome, ' ' ORDER BY operation) FROM hubspot_operation_receipts`), "contact_upsert:confirmed preference:REQUESTED_CHANGE_OCCURRED segment:skipped")
+	w.expect("ledger", w.text(`SELECT string_agg(operation || ':' || outcome, ' ' ORDER BY operation) FROM hubspot_operation_receipts`), "contact_upsert:confirmed preference:REQUESTED_CHANGE_OCCURRED segment:member")
 	calls := len(w.hubspot.Ledger())
 	w.expect("twin's reply", w.deliver(id).Code, 200)
 	w.expect("calls of a twin", len(w.hubspot.Ledger())-calls, 0)
 }
 
-func TestAHundredTravelInFourCalls(t *testing.T) {
+func TestAHundredTravelInFiveCalls(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var ids, optOuts []uuid.UUID
@@ -45,12 +46,39 @@ func TestAHundredTravelInFourCalls(t *testing.T) {
 		optOuts = append(optOuts, w.accept(decision{state: "unsubscribed", product: "plain"}))
 	}
 	w.expect("reply", w.deliver(ids...).Code, 200)
-	w.expect("calls for 100 subscribes", len(w.hubspot.Ledger()), 4)
+	w.expect("calls for 100 subscribes: with a list", len(w.hubspot.Ledger()), 5)
 	w.expect("synced", w.text(`SELECT count(*)::text FROM hubspot_outbox_events WHERE status = 'synced'`), 100)
 	w.deliver(optOuts...)
-	w.expect("calls for 100 opt-outs", len(w.hubspot.Ledger())-4, 1)
+	w.expect("calls for 100 opt-outs", len(w.hubspot.Ledger())-5, 1)
 	w.expect("synced", w.text(`SELECT count(*)::text FROM hubspot_outbox_events WHERE status = 'synced'`), 200)
 	w.expect("contacts", len(w.hubspot.Contacts("main")), 100)
+}
+
+func TestListsFollowTheDecisions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.deliver(w.accept(decision{state: "subscribed", email: "a@example.com", consent: longAgo}))
+	contact, _ := w.hubspot.Contact("main", "a@example.com")
+	w.expect("member", w.hubspot.ListMembers("main", "604"), []string{contact.ID})
+	// Another subscription of the same contact wants the same list.
+	w.exec(`UPDATE brand_subscription_routes SET snapshot = jsonb_set(snapshot, '{targets}', '[{"kind":"MANUAL_SEGMENT","listId":"604","required":true}]') WHERE product_id = 'plain'`)
+	other := w.accept(decision{state: "subscribed", email: "a@example.com", product: "plain", consent: longAgo})
+	w.deliver(other)
+	w.expect("the other", w.event(other), "synced 0 -")
+	w.deliver(w.accept(decision{state: "unsubscribed", email: "a@example.com"}))
+	w.expect("stays while another wants it", w.hubspot.ListMembers("main", "604"), []string{contact.ID})
+	w.deliver(w.accept(decision{state: "unsubscribed", email: "a@example.com", product: "plain"}))
+	w.expect("leaves", len(w.hubspot.ListMembers("main", "604")), 0)
+	stranger := w.accept(decision{state: "unsubscribed", email: "s@example.com"})
+	w.deliver(stranger)
+	w.expect("a stranger", w.event(stranger), "synced 0 -")
+	w.hubspot.SetFaults(hubspottest.Fault{Probability: 1, Route: "memberships", Status: 400})
+	optional := w.accept(decision{state: "subscribed", email: "b@example.com"})
+	required := w.accept(decision{state: "subscribed", email: "b@example.com", product: "plain"})
+	w.deliver(optional)
+	w.deliver(required)
+	w.expect("an optional list", w.event(optional), "synced 0 -")
+	w.expect("a required one", strings.HasPrefix(w.event(required), "dead 1 hubspot_400"), true)
 }
 
 func TestMessagesThatAreRefused(t *testing.T) {
@@ -72,7 +100,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 		"another path":    {w.post("/other", good, subject), 404},
 		"failed, as /":    {w.post("/failed", good, subject), 401},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		w.expect(name, tc.got.Code, tc.want)
 		w.expect(name+": not retryable", tc.got.Header().Get("Upstash-NonRetryable-Error") == "true", tc.want == 489)
 	}
@@ -125,7 +153,7 @@ func TestShortTroubleIsAnswered503AndCountsNothing(t *testing.T) {
 		"500":  {Status: 500, Body: `{"category":"RATE_LIMITS"}`},
 		"lost": {LoseReply: true},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		w := newWorld(t)
 		id := w.accept(decision{state: "unsubscribed", product: "plain"})
 		fault.Probability, fault.Count = 1, 2
@@ -166,7 +194,7 @@ func TestARefusedTokenAndADailyLimitPauseThePortal(t *testing.T) {
 		"unauthorized": {Status: 401},
 		"daily_limit":  {Status: 429, Body: `{"errorType":"RATE_LIMIT","policyName":"DAILY"}`},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		w := newWorld(t)
 		id := w.accept(decision{state: "unsubscribed"})
 		fault.Probability = 1
@@ -234,7 +262,7 @@ func TestAnAnswerThatSaysNothingIsNoSuccess(t *testing.T) {
 		"html":          {Replace: `<html>`},
 		"truncated":     {Truncate: true},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		w := newWorld(t)
 		id := w.accept(decision{state: "unsubscribed", product: "plain"})
 		fault.Probability, fault.Count = 1, 1
@@ -318,7 +346,7 @@ func TestConsentAgainstHubSpot(t *testing.T) {
 		"nothing there":      {func(*world) {}, "SUBSCRIBED"},
 		"another product's":  {func(w *world) { w.hubspot.SetStatus("main", "a@example.com", 6, "UNSUBSCRIBED", time.Now()) }, "SUBSCRIBED"},
 	} {
-		cases.Add(1)
+		casetest.Add()
 		w := newWorld(t)
 		tc.before(w)
 		id := w.accept(decision{state: "subscribed", email: "a@example.com", consent: consent})
