@@ -66,7 +66,6 @@ the latest valid decision, whatever fails in between.
 
 Start with 'hubsync demo': it runs all of it on this machine and shows the result.`,
 		SilenceUsage: true, SilenceErrors: true,
-		Args: cobra.NoArgs,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(newDemo(), newDev(), newMigrate(), newEmulate())
