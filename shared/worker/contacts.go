@@ -298,13 +298,13 @@ func propertiesText(properties map[string]string) string {
 // optional target does not keep an event from being synced.
 func (j *job) failContacts(contacts []*contactWork, err error) {
 	for _, c := range contacts {
-		var required []*row
 		for _, r := range c.rows {
 			if slices.Contains(c.Required, r.claim.EventID) {
-				required = append(required, r)
+				j.failRows([]*row{r}, err, true)
+			} else {
+				j.failOptional(r, err)
 			}
 		}
-		j.failRows(required, err, true)
 	}
 }
 

@@ -193,6 +193,17 @@ func (j *job) failRows(rows []*row, err error, write bool) {
 	}
 }
 
+// failOptional judges an error of an optional target. One that HubSpot refuses does not
+// keep an event from being synced; one that only has to wait does, or a busy hour would
+// leave it undone for good.
+func (j *job) failOptional(r *row, err error) (failure, bool) {
+	f := j.judge(err, r.claim.Attempts, r.claim.Waits)
+	if f.waits {
+		j.failRows([]*row{r}, err, true)
+	}
+	return f, f.waits
+}
+
 // pauseIfAsked stops the portal when a row's failure says that no call can succeed.
 func (j *job) pauseIfAsked(ctx context.Context) {
 	for _, r := range j.rows {

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -153,16 +152,13 @@ func (j *job) noteSegment(w segmentRow, outcome, correlation string) {
 // failSegments fails the rows for which the list is required; for the others it stands in
 // the ledger.
 func (j *job) failSegments(wanted []segmentRow, err error) {
-	code := "failed"
-	var he *hubspot.Error
-	if errors.As(err, &he) {
-		code = he.Code
-	}
 	for _, w := range wanted {
 		if w.segment.Required {
 			j.failRows([]*row{w.row}, err, true)
 			continue
 		}
-		j.noteSegment(w, code, "")
+		if f, waits := j.failOptional(w.row, err); !waits {
+			j.noteSegment(w, f.code, "")
+		}
 	}
 }
