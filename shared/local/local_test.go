@@ -203,8 +203,8 @@ func realInput(t *testing.T) DemoInput {
 func TestDemoOnTheRealInputWithFaults(t *testing.T) {
 	t.Parallel()
 	in := realInput(t)
-	if lines := bytes.SplitAfter(in.Changes, []byte("\n")); len(lines) > 2000 {
-		in.Changes, in.Expected = bytes.Join(lines[:2000], nil), nil
+	if lines := bytes.SplitAfter(in.Changes, []byte("\n")); len(lines) > 1000 {
+		in.Changes, in.Expected = bytes.Join(lines[:1000], nil), nil
 	}
 	in.World.Faults = Faults{DuplicateMessages: true, ShuffleMessages: true, LostReplies: 0.05}
 	demo(t, in)

@@ -8,10 +8,14 @@ import (
 // The whole design has no wrong end; without any one of the marked rules there is one.
 func TestTheDesignHasNoWrongEnd(t *testing.T) {
 	t.Parallel()
-	for name, b := range map[string]bounds{
+	all := map[string]bounds{
 		"two decisions, two workers":   {2, 2, 1, 1, 1, 1},
 		"two decisions, three workers": {2, 3, 1, 1, 0, 1},
-	} {
+	}
+	if underRace {
+		delete(all, "two decisions, three workers")
+	}
+	for name, b := range all {
 		r := explore(wholeDesign(), b, 6_000_000)
 		t.Logf("%s: %s", name, r)
 		if len(r.Wrong) > 0 || r.Truncated || r.Ends == 0 {
