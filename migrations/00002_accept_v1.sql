@@ -83,8 +83,8 @@ BEGIN
 
     SELECT a.contact_key INTO v_alias FROM contact_aliases a WHERE a.alias_key = p_caller_key;
     IF FOUND THEN
-      -- A new address under a known key: the contact's address changes, unless the
-      -- key's contact was erased, and then the person is a stranger to us.
+      -- A new address under a known key: the contact's address changes. Where that
+      -- contact was erased, the answer is that it is gone.
       UPDATE contacts c
       SET email = p_email, email_key = p_email_key,
           previous_email_keys = array_append(array_remove(c.previous_email_keys, p_email_key), c.email_key),
