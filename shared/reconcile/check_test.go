@@ -201,14 +201,17 @@ func TestStarACorrectionRepeatsTheRequestWithItsConsent(t *testing.T) {
 	w := newCheckWorld(t, hubspottest.Enterprise)
 	email := w.settled(outbox.Subscribed)
 	consent := text(w, `SELECT consent_at::text FROM subscription_requests`)
+	w.advance(time.Hour)
+	w.settled(outbox.Subscribed) // somebody else's, newer
 	w.hubspot.SetStatus("main", email, 5, "NOT_SPECIFIED", w.now)
 	w.advance(time.Hour)
-	if r := w.run(); r.Repaired != 1 {
+	if r := w.run(); r.Repaired != 1 || r.Equal != 1 {
 		t.Fatalf("%+v", r)
 	}
 	got := text(w, `SELECT e.sequence || ' ' || e.revision || ' ' || e.lane || ' ' || r.consent_at::text || ' ' || (SELECT count(*) FROM subscription_requests)
-		FROM contact_subscription_state s JOIN hubspot_outbox_events e ON e.id = s.latest_event_id JOIN subscription_requests r ON r.id = e.request_id`)
-	if want := "2 2 2 " + consent + " 1"; got != want {
+		FROM contact_subscription_state s JOIN hubspot_outbox_events e ON e.id = s.latest_event_id JOIN subscription_requests r ON r.id = e.request_id
+		WHERE s.latest_sequence = 2`)
+	if want := "2 2 2 " + consent + " 2"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
