@@ -81,8 +81,9 @@ type Publishable struct {
 
 // claimPublishable takes what is due per route: waiting events, and publishing ones
 // whose lease ended, which is their next_attempt_at. One index serves both; a query
-// with OR walks over the whole backlog. The LIMIT stands in a joined CTE: inside
-// IN (…) a nested loop would evaluate it anew per row and claim far more.
+// with OR walks over the whole backlog. The LIMITs stand in a joined CTE: inside
+// IN (…) a nested loop would evaluate them anew per row and claim far more. The outer
+// one holds where there are more routes than events to claim: a probe is one event.
 const claimPublishable = `
 WITH due AS MATERIALIZED (
   SELECT e.id
@@ -97,6 +98,7 @@ WITH due AS MATERIALIZED (
     LIMIT r.room
     FOR UPDATE SKIP LOCKED
   ) e
+  LIMIT $6::bigint
 )
 UPDATE hubspot_outbox_events e
 SET status = 'publishing', claim_token = $4, publish_attempts = e.publish_attempts + 1,
@@ -107,7 +109,8 @@ RETURNING e.id::text, e.portal_id, e.brand_id, e.lane, e.generation, e.publish_a
           coalesce(e.traceparent, '')`
 
 // ClaimPublishable claims up to limit due events, opt-outs first, each route within its
-// room. Nobody else gets them until the lease ends.
+// room. Nobody else gets them until the lease ends. With an error come the events that
+// were claimed before it.
 func (db *DB) ClaimPublishable(ctx context.Context, routes []Route, limit int, token uuid.UUID, lease time.Duration) ([]Publishable, error) {
 	var claimed []Publishable
 	for lane, portals := range byLane(routes) {
@@ -115,10 +118,10 @@ func (db *DB) ClaimPublishable(ctx context.Context, routes []Route, limit int, t
 			break
 		}
 		events, err := db.claimLane(ctx, outbox.Lane(lane), portals, limit-len(claimed), token, lease)
+		claimed = append(claimed, events...)
 		if err != nil {
 			return claimed, err
 		}
-		claimed = append(claimed, events...)
 	}
 	return claimed, nil
 }
@@ -131,20 +134,48 @@ func byLane(routes []Route) [][]Route {
 	return lanes
 }
 
-// claimLane shares the limit between the portals: a large backlog of one must not
-// take the others' turn.
+// claimLane shares the limit between the portals, so that a large backlog of one does
+// not take the others' turn; what some leave is offered again to those that took their
+// whole share, so that a large backlog does not crawl beside idle portals either.
 func (db *DB) claimLane(ctx context.Context, lane outbox.Lane, routes []Route, limit int, token uuid.UUID, lease time.Duration) ([]Publishable, error) {
-	if len(routes) == 0 {
-		return nil, nil
+	var claimed []Publishable
+	for limit > len(claimed) && len(routes) > 0 {
+		left := limit - len(claimed)
+		share := max(left/len(routes), 1)
+		events, err := db.claimRoutes(ctx, lane, routes, share, left, token, lease)
+		if err != nil {
+			return claimed, err
+		}
+		claimed = append(claimed, events...)
+		routes = hungry(routes, events, share)
 	}
-	share := max(limit/len(routes), 1)
+	return claimed, nil
+}
+
+// hungry returns the routes that took their whole share and have room for more.
+func hungry(routes []Route, events []Publishable, share int) []Route {
+	taken := map[string]int{}
+	for _, e := range events {
+		taken[e.PortalID]++
+	}
+	var more []Route
+	for _, r := range routes {
+		if n := taken[r.PortalID]; n >= share && r.Room > n {
+			more = append(more, Route{r.PortalID, r.Lane, r.Room - n})
+		}
+	}
+	return more
+}
+
+// claimRoutes claims at most share events per route, and at most limit of all.
+func (db *DB) claimRoutes(ctx context.Context, lane outbox.Lane, routes []Route, share, limit int, token uuid.UUID, lease time.Duration) ([]Publishable, error) {
 	var portals []string
 	var lanes []int16
 	var rooms []int64
 	for _, r := range routes {
 		portals, lanes, rooms = append(portals, r.PortalID), append(lanes, int16(lane)), append(rooms, int64(min(r.Room, share)))
 	}
-	rows, err := db.pool.Query(ctx, claimPublishable, portals, lanes, rooms, token.String(), lease)
+	rows, err := db.pool.Query(ctx, claimPublishable, portals, lanes, rooms, token.String(), lease, limit)
 	if err != nil {
 		return nil, fmt.Errorf("claim events of lane %s: %w", lane, err)
 	}
@@ -243,15 +274,21 @@ func (db *DB) MarkPublished(ctx context.Context, token uuid.UUID, marks []Publis
 	return marked, nil
 }
 
+// The time doubles from one opening to the next, whichever process opened it: functions
+// come and go. One that is open is left alone, so that two relays that are refused at
+// the same moment count once.
 const openBreaker = `
-INSERT INTO service_breakers (service, open_until, reason, updated_at)
-VALUES ($1, hubsync.now() + $2::interval, $3, hubsync.now())
+INSERT INTO service_breakers AS b (service, open_until, reason, updated_at)
+VALUES ($1, hubsync.now() + $2::interval, $4, hubsync.now())
 ON CONFLICT (service) DO UPDATE
-SET open_until = excluded.open_until, reason = excluded.reason, updated_at = excluded.updated_at`
+SET open_until = hubsync.now() + least(greatest(2 * (b.open_until - b.updated_at), $2::interval), $3::interval),
+    reason = excluded.reason, updated_at = excluded.updated_at
+WHERE b.open_until <= hubsync.now()`
 
-// OpenBreaker keeps everybody from a service for a while.
-func (db *DB) OpenBreaker(ctx context.Context, service string, d time.Duration, reason string) error {
-	if _, err := db.pool.Exec(ctx, openBreaker, service, d, reason); err != nil {
+// OpenBreaker keeps everybody from a service, for the time first, then longer at every
+// opening without a success between, at most for the time most.
+func (db *DB) OpenBreaker(ctx context.Context, service string, first, most time.Duration, reason string) error {
+	if _, err := db.pool.Exec(ctx, openBreaker, service, first, most, reason); err != nil {
 		return fmt.Errorf("open breaker of %s: %w", service, err)
 	}
 	return nil

@@ -80,10 +80,14 @@ CROSS JOIN LATERAL (
   ORDER BY e.next_attempt_at
   LIMIT 1
 ) w
-WHERE p.paused_until IS NULL OR p.paused_until <= hubsync.now()`
+WHERE (p.paused_until IS NULL OR p.paused_until <= hubsync.now() OR (l.lane = 0 AND NOT p.pause_opt_outs))
+  AND NOT EXISTS (
+    SELECT 1 FROM hubspot_outbox_events q
+    WHERE q.portal_id = p.id AND q.lane = l.lane AND q.status = 'queued')`
 
-// OldestPending returns the age of the oldest event that no relay has taken; an old one
-// is a reason for an alarm, not for a second schedule.
+// OldestPending returns the age of the oldest event that a relay should have taken; an
+// old one is a reason for an alarm, not for a second schedule. A backlog behind queued
+// events waits for its turn, as it should, and does not count.
 func (db *DB) OldestPending(ctx context.Context) (time.Duration, error) {
 	var age time.Duration
 	if err := db.pool.QueryRow(ctx, oldestWaiting).Scan(&age); err != nil {

@@ -30,6 +30,7 @@ const (
 	defaultBatch        = 250
 	defaultPendingAlarm = 5 * time.Minute
 	endTimeout          = 5 * time.Second
+	passMargin          = 2 * time.Second // less time than this is left: no further pass
 )
 
 // Reconciler is the timed stage.
@@ -83,7 +84,7 @@ func (r *Reconciler) Run(ctx context.Context) (Result, error) {
 
 func (r *Reconciler) sweep(ctx context.Context) (Result, error) {
 	var total Result
-	for ctx.Err() == nil {
+	for hasTime(ctx) {
 		n, err := r.DB.SweepStuck(ctx, r.Batch)
 		if err != nil {
 			return total, err
@@ -94,6 +95,9 @@ func (r *Reconciler) sweep(ctx context.Context) (Result, error) {
 			break
 		}
 	}
+	if ctx.Err() != nil {
+		return total, nil // stopped between two passes: the next run goes on
+	}
 	age, err := r.DB.OldestPending(ctx)
 	if err != nil {
 		return total, err
@@ -102,4 +106,9 @@ func (r *Reconciler) sweep(ctx context.Context) (Result, error) {
 		r.Logger.Error("an event waits for the relay for too long: is it running?", "age", age)
 	}
 	return total, nil
+}
+
+func hasTime(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() == nil && (!ok || time.Until(deadline) >= passMargin)
 }

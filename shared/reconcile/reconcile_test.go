@@ -176,9 +176,35 @@ func TestHandlerAuthorizes(t *testing.T) {
 		if answer.Code != tc.status {
 			t.Errorf("%s: %d", name, answer.Code)
 		}
+		want := "application/problem+json"
+		if tc.status == http.StatusOK {
+			want = "application/json"
+		}
+		if got := answer.Header().Get("Content-Type"); got != want {
+			t.Errorf("%s: content type %q", name, got)
+		}
+		if tc.status == http.StatusMethodNotAllowed && answer.Header().Get("Allow") != "GET" {
+			t.Errorf("%s: Allow %q", name, answer.Header().Get("Allow"))
+		}
 		if tc.status == http.StatusOK && strings.TrimSpace(answer.Body.String()) != `{"checked":1,"scheduled":1}` {
 			t.Errorf("%s: %s", name, answer.Body.String())
 		}
+	}
+}
+
+// A sweep that is cut off reports an error that nobody can mend; without the margin
+// every run that meets its deadline would raise the alarm.
+func TestASweepWithoutTimeLeavesTheRestToTheNext(t *testing.T) {
+	t.Parallel()
+	r, pool := newWorld(t)
+	id := insert(t, pool, "main", "queued", -time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 1900*time.Millisecond)
+	defer cancel()
+	if got, err := r.Run(ctx); err != nil || got.Checked != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := r.Run(t.Context()); err != nil || got.Scheduled != 1 || row(t, pool, id) != "process_retry 2 delivery_lost" {
+		t.Errorf("%+v, %v, %s", got, err, row(t, pool, id))
 	}
 }
 

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 
@@ -15,15 +16,30 @@ import (
 
 // publishing is one pass's way through QStash, with the marks that it leads to.
 type publishing struct {
-	relay        *Relay
-	probe        bool // the first call after the breaker was open
-	result       Result
-	marks        []postgres.Published
-	unauthorized bool
-	accepted     bool // QStash took at least one message
+	relay    *Relay
+	probe    bool // the first call after the breaker was open
+	result   Result
+	marks    []postgres.Published
+	accepted map[string]bool // portals of which QStash took a message in this pass
+	refused  []refusal
+	halted   *qstash.Error // why nothing more is tried in this pass
+}
+
+// refusal is an event that was alone in its message and that QStash refused.
+type refusal struct {
+	event postgres.Publishable
+	err   *qstash.Error
 }
 
 type message = []postgres.Publishable
+
+func newPublishing(r *Relay, probe bool) *publishing {
+	return &publishing{relay: r, probe: probe, accepted: map[string]bool{}}
+}
+
+func (p *publishing) unauthorized() bool {
+	return p.halted != nil && p.halted.Kind == qstash.KindUnauthorized
+}
 
 // publish sends messages in batches. A batch that is refused as a whole is halved
 // until the bad message is alone, and a bad message until the bad event is.
@@ -31,11 +47,15 @@ func (p *publishing) publish(ctx context.Context, messages []message) {
 	for batch := range slices.Chunk(messages, qstash.MaxBatch) {
 		p.batch(ctx, batch)
 	}
+	p.endRefused()
 }
 
 func (p *publishing) batch(ctx context.Context, batch []message) {
-	if p.unauthorized { // the token is refused: nothing more is tried in this pass
-		p.failAll(batch, &qstash.Error{Kind: qstash.KindUnauthorized, Message: "the token is refused"})
+	if p.halted == nil && ctx.Err() != nil {
+		p.halted = &qstash.Error{Kind: qstash.KindUnavailable, Message: "the pass's time is up; nothing was sent"}
+	}
+	if p.halted != nil {
+		p.retry(batch, p.halted, true)
 		return
 	}
 	wire := make([]qstash.Message, len(batch))
@@ -49,13 +69,23 @@ func (p *publishing) batch(ctx context.Context, batch []message) {
 		for i, m := range batch {
 			p.note(ctx, m, results[i])
 		}
-	case errors.As(err, &qe) && (qe.Kind == qstash.KindInvalid || qe.Kind == qstash.KindTooLarge):
+	case errors.As(err, &qe) && permanent(qe):
 		p.split(ctx, batch, qe)
-	case errors.As(err, &qe):
-		p.failAll(batch, qe)
 	default:
-		p.failAll(batch, &qstash.Error{Kind: qstash.KindUnknown, Message: err.Error()})
+		if qe == nil {
+			qe = &qstash.Error{Kind: qstash.KindUnknown, Message: "publishing ended without an answer"}
+		}
+		// A limit, an outage or a refused token meets the next batch as well.
+		p.halted = qe
+		p.retry(batch, qe, qe.Kind == qstash.KindUnauthorized)
 	}
+}
+
+// permanent: QStash refuses what it was sent, and would again.
+func permanent(qe *qstash.Error) bool {
+	refused := qe.Kind == qstash.KindInvalid || qe.Kind == qstash.KindTooLarge
+	// An item of a batch has no kind of its own: its status says what it is.
+	return refused && qe.Status != http.StatusTooManyRequests && qe.Status < 500
 }
 
 // split isolates what a batch was refused for.
@@ -69,20 +99,23 @@ func (p *publishing) split(ctx context.Context, batch []message, qe *qstash.Erro
 		p.batch(ctx, []message{batch[0][:half]})
 		p.batch(ctx, []message{batch[0][half:]})
 	default:
-		p.dead(batch[0][0], qe)
+		p.refused = append(p.refused, refusal{batch[0][0], qe})
+		if len(p.refused) >= refusedMost && len(p.accepted) == 0 {
+			p.halted = qe
+		}
 	}
 }
 
 func (p *publishing) note(ctx context.Context, m message, r qstash.Result) {
 	if r.Err != nil {
-		if r.Err.Kind == qstash.KindInvalid || r.Err.Kind == qstash.KindTooLarge {
+		if permanent(r.Err) {
 			p.split(ctx, []message{m}, r.Err)
 			return
 		}
-		p.failAll([]message{m}, r.Err)
+		p.retry([]message{m}, r.Err, false)
 		return
 	}
-	p.accepted = true
+	p.accepted[m[0].PortalID] = true
 	p.result.Messages++
 	p.result.Published += len(m)
 	if r.Deduplicated {
@@ -93,22 +126,37 @@ func (p *publishing) note(ctx context.Context, m message, r qstash.Result) {
 	}
 }
 
-func (p *publishing) dead(e postgres.Publishable, qe *qstash.Error) {
-	p.result.Dead++
-	p.relay.Logger.Error("QStash refuses this event's message", "event", e.ID.String(), "status", qe.Status)
-	p.marks = append(p.marks, postgres.Published{EventID: e.ID, Dead: true, Code: "publish_config", Summary: qe.Error()})
+// endRefused decides about the events that were refused alone. Only where QStash took
+// another message of the same portal in the same pass is it the event that is bad: it is
+// dead. Otherwise it may be what all messages share, such as a wrong address or key,
+// and a mistake in the configuration must not end every decision that waits.
+func (p *publishing) endRefused() {
+	for _, r := range p.refused {
+		log := p.relay.Logger.With("event", r.event.ID.String(), "portal", r.event.PortalID, "error", r.err.Error())
+		if !p.accepted[r.event.PortalID] {
+			log.Error("QStash refuses this event's message, and took no other of its portal: is the configuration right?")
+			p.retry([]message{{r.event}}, r.err, false)
+			continue
+		}
+		log.Error("QStash refuses this event's message: it is dead")
+		p.result.Dead++
+		p.marks = append(p.marks, postgres.Published{EventID: r.event.ID, Dead: true, Code: "publish_config", Summary: r.err.Error()})
+	}
 }
 
-// failAll makes events due again. The generation stays: a message that QStash has
-// after all is recognised as a twin.
-func (p *publishing) failAll(batch []message, qe *qstash.Error) {
-	p.unauthorized = p.unauthorized || qe.Kind == qstash.KindUnauthorized
+// retry makes events due again. The generation stays: a message that QStash has after
+// all is recognised as a twin. An attempt that was none is not counted.
+func (p *publishing) retry(batch []message, qe *qstash.Error, unburnt bool) {
 	for _, m := range batch {
 		for _, e := range m {
+			attempts := e.Attempts
+			if unburnt {
+				attempts--
+			}
 			p.result.Retried++
 			p.marks = append(p.marks, postgres.Published{
 				EventID: e.ID, Code: "qstash_" + string(qe.Kind), Summary: qe.Error(),
-				Delay: p.relay.retryIn(e.Attempts, qe), Unburnt: qe.Kind == qstash.KindUnauthorized,
+				Delay: p.relay.retryIn(attempts, qe), Unburnt: unburnt,
 			})
 		}
 	}
@@ -117,11 +165,14 @@ func (p *publishing) failAll(batch []message, qe *qstash.Error) {
 // retryIn is how long an event waits after a failed try: as told, else full jitter. A
 // refused token makes nothing wait longer: the breaker holds everything.
 func (r *Relay) retryIn(attempts int, qe *qstash.Error) time.Duration {
-	if qe.Kind == qstash.KindUnauthorized {
+	limit := outbox.PublishCap
+	switch qe.Kind {
+	case qstash.KindUnauthorized:
 		return 0
+	case qstash.KindUnavailable, qstash.KindUnknown:
+		limit = outageCap
 	}
-	backoff := outbox.Backoff(min(attempts, 10), publishFloor, outbox.PublishCap, r.Random)
-	return min(max(backoff, qe.RetryAfter), max(outbox.PublishCap, qe.RetryAfter))
+	return max(outbox.Backoff(attempts, publishFloor, limit, r.Random), qe.RetryAfter)
 }
 
 // wire writes a message as QStash takes it: references only.

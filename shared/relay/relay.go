@@ -56,8 +56,11 @@ const (
 	queueAhead      = 60 * time.Second // of budget
 	eventsPerCall   = 100.0 / 6        // a full message of a hundred takes about six calls
 	leastQueued     = outbox.MaxMessage
+	passMargin      = 3 * time.Second // less time than this is left: no further pass
 	markTimeout     = 10 * time.Second
 	publishFloor    = 2 * time.Second
+	outageCap       = time.Minute // after an outage everything is tried again within this time
+	refusedMost     = 3           // events refused one by one with none accepted: it is not the events
 )
 
 func (c Config) withDefaults() Config {
@@ -94,10 +97,7 @@ func (c Config) validate() error {
 }
 
 // Relay is the timed stage.
-type Relay struct {
-	Config
-	breaker breaker
-}
+type Relay struct{ Config }
 
 // New returns a relay.
 func New(cfg Config) (*Relay, error) {
@@ -105,7 +105,7 @@ func New(cfg Config) (*Relay, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Relay{Config: cfg}, nil
+	return &Relay{cfg}, nil
 }
 
 // Result counts what passes did.
@@ -132,42 +132,41 @@ func (r *Result) add(o Result) {
 }
 
 // Run makes passes until shortly before the context's deadline, or until it is done:
-// at once while there is work, every Poll otherwise. A pass that fails is logged, and
-// the next one tries again.
+// at once while something gets through, every Poll otherwise. A pass that fails is
+// logged, and the next one tries again.
 func (r *Relay) Run(ctx context.Context) (Result, error) {
 	var total Result
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && hasTime(ctx) {
 		pass, err := r.Pass(ctx)
 		total.add(pass)
 		if err != nil && ctx.Err() == nil {
 			r.Logger.Error("relay pass failed", "error", err.Error())
 		}
-		if err == nil && pass.Claimed > 0 {
-			continue
-		}
-		if !r.pause(ctx) {
-			break
+		if err != nil || pass.Published == 0 {
+			r.pause(ctx)
 		}
 	}
 	return total, nil
 }
 
-// pause waits for the next poll; false: no time is left for another pass.
-func (r *Relay) pause(ctx context.Context) bool {
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < r.Poll {
-		return false
-	}
+// hasTime: a pass that is cut off leaves messages of which nobody knows whether QStash
+// has them.
+func hasTime(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return !ok || time.Until(deadline) >= passMargin
+}
+
+// pause waits for the next poll, or for the end.
+func (r *Relay) pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-		return false
 	case <-time.After(r.Poll):
-		return true
 	}
 }
 
 // Pass claims, publishes and marks once.
 func (r *Relay) Pass(ctx context.Context) (Result, error) {
-	limit, probe, err := r.breaker.allowance(ctx, r)
+	limit, probe, err := r.allowance(ctx)
 	if err != nil || limit == 0 {
 		return Result{}, err
 	}
@@ -178,26 +177,24 @@ func (r *Relay) Pass(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	token := r.NewID()
-	events, err := r.DB.ClaimPublishable(ctx, routes, limit, token, r.Lease)
-	if err != nil && len(events) == 0 {
-		return Result{}, err
-	}
+	events, claimErr := r.DB.ClaimPublishable(ctx, routes, limit, token, r.Lease)
 	if len(events) == 0 {
-		return Result{}, nil
+		return Result{}, claimErr
 	}
 	started := r.Clock()
-	p := &publishing{relay: r, probe: probe, result: Result{Claimed: len(events)}}
+	p := newPublishing(r, probe)
+	p.result.Claimed = len(events)
 	p.publish(ctx, group(events))
-	r.breaker.note(ctx, r, p)
 	// The mark is written also when the pass's time is up: what QStash has must not be
 	// sent again for want of a second.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
 	defer cancel()
-	marked, err := r.DB.MarkPublished(ctx, token, p.marks, outbox.DeliveryWindow)
+	breakerErr := r.noteBreaker(ctx, p)
+	marked, markErr := r.DB.MarkPublished(ctx, token, p.marks, outbox.DeliveryWindow)
 	p.result.Lost = len(p.marks) - marked
 	r.Logger.LogAttrs(ctx, slog.LevelInfo, "relay pass",
 		slog.Int("claimed", len(events)), slog.Int("messages", p.result.Messages), slog.Int("published", p.result.Published),
 		slog.Int("deduplicated", p.result.Deduplicated), slog.Int("retried", p.result.Retried), slog.Int("dead", p.result.Dead),
 		slog.Int("lost", p.result.Lost), slog.Duration("took", r.Clock().Sub(started)))
-	return p.result, err
+	return p.result, errors.Join(claimErr, breakerErr, markErr)
 }
