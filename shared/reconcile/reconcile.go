@@ -95,8 +95,8 @@ func (r *Reconciler) sweep(ctx context.Context) (Result, error) {
 			break
 		}
 	}
-	if ctx.Err() != nil {
-		return total, nil // stopped between two passes: the next run goes on
+	if stopped := ctx.Err() != nil; stopped { // between two passes: the next run goes on
+		return total, nil
 	}
 	age, err := r.DB.OldestPending(ctx)
 	if err != nil {

@@ -165,11 +165,11 @@ func (p *publishing) retry(batch []message, qe *qstash.Error, unburnt bool) {
 // retryIn is how long an event waits after a failed try: as told, else full jitter. A
 // refused token makes nothing wait longer: the breaker holds everything.
 func (r *Relay) retryIn(attempts int, qe *qstash.Error) time.Duration {
-	limit := outbox.PublishCap
-	switch qe.Kind {
-	case qstash.KindUnauthorized:
+	if qe.Kind == qstash.KindUnauthorized {
 		return 0
-	case qstash.KindUnavailable, qstash.KindUnknown:
+	}
+	limit := outbox.PublishCap
+	if qe.Kind == qstash.KindUnavailable || qe.Kind == qstash.KindUnknown {
 		limit = outageCap
 	}
 	return max(outbox.Backoff(attempts, publishFloor, limit, r.Random), qe.RetryAfter)
