@@ -95,7 +95,7 @@ func (r *Reconciler) sweep(ctx context.Context) (Result, error) {
 			break
 		}
 	}
-	if stopped := ctx.Err() != nil; stopped { // between two passes: the next run goes on
+	if !hasTime(ctx) { // stopped between two passes: the next run goes on
 		return total, nil
 	}
 	age, err := r.DB.OldestPending(ctx)
