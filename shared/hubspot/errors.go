@@ -223,8 +223,13 @@ func (c *Client) unconfirmed(a answer, code, summary string) *Error {
 		Code: "hubspot_" + code, Summary: summary}
 }
 
+const codeUnnamed = "unconfirmed"
+
+// Unnamed reports whether an answer named this input neither as done nor as refused.
+func (e *Error) Unnamed() bool { return e.Code == "hubspot_"+codeUnnamed }
+
 func (c *Client) unnamed(a answer) *Error {
-	return c.unconfirmed(a, "unconfirmed", "the answer names this input neither as done nor as refused")
+	return c.unconfirmed(a, codeUnnamed, "the answer names this input neither as done nor as refused")
 }
 
 func kindOfStatus(status int) Kind {

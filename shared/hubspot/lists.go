@@ -44,6 +44,50 @@ func (c *Client) AddAndRemoveMembers(ctx context.Context, listID string, add, re
 	return MembershipResult{texts(append(body.Added, body.AddedToo...)), texts(body.Removed), texts(body.Missing), a.correlation}, nil
 }
 
+// objectTypeContact is HubSpot's id of contacts among its objects.
+const objectTypeContact = "0-1"
+
+// ReadMemberships reads the lists that up to 100 contacts are in, in one call. The result
+// has an entry for every record that the answer names; one that is in no list may have
+// none (POST …/lists/…/records/memberships/batch/read).
+func (c *Client) ReadMemberships(ctx context.Context, recordIDs []string) (map[string][]string, error) {
+	if he := checkBatch(recordIDs, "record id"); he != nil {
+		return nil, he
+	}
+	type record struct {
+		Type string `json:"objectTypeId"`
+		ID   string `json:"recordId"`
+	}
+	inputs := make([]record, len(recordIDs))
+	for i, id := range recordIDs {
+		inputs[i] = record{objectTypeContact, id}
+	}
+	a, err := c.do(ctx, call{"read memberships", http.MethodPost, c.lists + "/records/memberships/batch/read", nil, inputsOf(inputs)})
+	if err != nil {
+		return nil, err
+	}
+	type membership struct {
+		ListID flexText `json:"listId"`
+	}
+	e, err := decode[envelope[struct {
+		RecordID    flexText     `json:"recordId"`
+		Memberships []membership `json:"recordListMemberships"`
+	}]](c, a)
+	if err != nil {
+		return nil, err
+	}
+	if !e.lossless() || len(e.Errors) > 0 {
+		return nil, c.unnamed(a)
+	}
+	lists := map[string][]string{}
+	for _, r := range e.Results {
+		for _, m := range r.Memberships {
+			lists[string(r.RecordID)] = append(lists[string(r.RecordID)], string(m.ListID))
+		}
+	}
+	return lists, nil
+}
+
 // List is a list of contacts. Members can be written where ProcessingType is MANUAL or
 // SNAPSHOT; ObjectTypeID of contacts is 0-1.
 type List struct {

@@ -60,6 +60,59 @@ func (db *DB) BeginContacts(ctx context.Context, portalID string, keys []string,
 	return records, nil
 }
 
+// The newest decision of each of the contacts' subscriptions that is an opt-out.
+const selectOptOuts = `
+SELECT s.contact_key, e.payload::text, r.consent_at
+FROM contact_subscription_state s
+JOIN hubspot_outbox_events e ON e.id = s.latest_event_id
+JOIN subscription_requests r ON r.id = e.request_id
+WHERE s.portal_id = $1 AND s.contact_key = ANY($2::text[]) AND s.desired_state = 'unsubscribed'`
+
+// OptOut is a subscription that a contact opted out of.
+type OptOut struct {
+	ContactKey string
+	Payload    []byte // routing.Snapshot as JSON
+	ConsentAt  time.Time
+}
+
+// OptOuts returns what contacts opted out of in a portal: a contact that is made after
+// its opt-out must show it from the beginning.
+func (db *DB) OptOuts(ctx context.Context, portalID string, keys []string) ([]OptOut, error) {
+	rows, err := db.pool.Query(ctx, selectOptOuts, portalID, keys)
+	if err != nil {
+		return nil, fmt.Errorf("read opt-outs of %d contacts: %w", len(keys), err)
+	}
+	optOuts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o OptOut, err error) {
+		var payload string
+		err = row.Scan(&o.ContactKey, &payload, &o.ConsentAt)
+		o.Payload = []byte(payload)
+		return o, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read opt-outs of %d contacts: %w", len(keys), err)
+	}
+	return optOuts, nil
+}
+
+const selectBeingMade = `
+SELECT r.contact_key
+FROM contact_portal_records r
+WHERE r.portal_id = $1 AND r.contact_key = ANY($2::text[]) AND r.hubspot_id = '' AND r.creating_until > hubsync.clock()`
+
+// ContactsBeingMade returns which of the contacts some worker makes just now.
+func (db *DB) ContactsBeingMade(ctx context.Context, portalID string, keys []string) (map[string]bool, error) {
+	rows, err := db.pool.Query(ctx, selectBeingMade, portalID, keys)
+	if err != nil {
+		return nil, fmt.Errorf("read contacts being made in portal %s: %w", portalID, err)
+	}
+	making := map[string]bool{}
+	var key string
+	if _, err = pgx.ForEachRow(rows, []any{&key}, func() error { making[key] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("read contacts being made in portal %s: %w", portalID, err)
+	}
+	return making, nil
+}
+
 const noteContacts = `
 INSERT INTO contact_portal_records AS r (contact_key, portal_id, hubspot_id, adopted, seen_at)
 SELECT x.contact_key, $1, x.hubspot_id, $4, hubsync.now()

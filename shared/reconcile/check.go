@@ -189,7 +189,7 @@ func (r *checkRun) repair(ctx context.Context, c postgres.Checkable, item plan.I
 	if at, blocked := item.BlockingOptOut(r.Env, seen.observed); blocked && item.Desired == outbox.Subscribed {
 		return false, r.inbound(ctx, c, at)
 	}
-	difference := item.Difference(seen.state, seen.record)
+	difference := item.Difference(seen.state, seen.record, seen.others)
 	if difference == "" {
 		r.result.Equal++
 		return true, nil

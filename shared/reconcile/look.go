@@ -7,6 +7,7 @@ import (
 
 	"hubsync/shared/budget"
 	"hubsync/shared/hubspot"
+	"hubsync/shared/outbox"
 	"hubsync/shared/plan"
 	"hubsync/shared/postgres"
 )
@@ -19,15 +20,16 @@ type look struct {
 	lane   budget.Lane
 }
 
-// seen is what HubSpot shows for one subscription.
+// seen is what HubSpot shows for one subscription, and what others want of its contact.
 type seen struct {
 	state    string
 	observed plan.Observed
 	record   plan.Record
+	others   plan.Wanted
 }
 
 // at looks at up to a hundred subscriptions with three calls: statuses, wide opt-outs,
-// contacts.
+// contacts; and a fourth where lists are required.
 func (l *look) at(ctx context.Context, due []postgres.Checkable) error {
 	items := make([]plan.Item, 0, len(due))
 	readable := due[:0:0]
@@ -44,6 +46,10 @@ func (l *look) at(ctx context.Context, due []postgres.Checkable) error {
 	if err != nil {
 		return err
 	}
+	others, err := l.wanted(ctx, items)
+	if err != nil {
+		return err
+	}
 	var equal []postgres.Checkable
 	var states []string
 	for i, c := range readable {
@@ -53,6 +59,7 @@ func (l *look) at(ctx context.Context, due []postgres.Checkable) error {
 			l.run.result.Failed++
 			continue
 		}
+		s.others = others[items[i].ContactKey]
 		same, err := l.run.repair(ctx, c, items[i], s)
 		if err != nil {
 			return err
@@ -80,22 +87,78 @@ func (l *look) read(ctx context.Context, items []plan.Item) (func(plan.Item) (se
 	var wide map[string]hubspot.WideResult
 	contacts := map[string]hubspot.ContactRead{}
 	properties := names(items)
+	readsContact := len(properties) > 0 || slices.ContainsFunc(items, func(i plan.Item) bool { return len(i.Lists()) > 0 })
 	err := l.call(ctx, func(ctx context.Context) (err error) { statuses, err = l.statuses(ctx, emails); return err })
 	if err == nil {
 		err = l.call(ctx, func(ctx context.Context) (err error) { wide, err = l.wide(ctx, emails); return err })
 	}
-	if err == nil && len(properties) > 0 {
+	if err == nil && readsContact {
 		err = l.call(ctx, func(ctx context.Context) (err error) {
 			contacts, err = l.client.ReadContacts(ctx, emails, "email", properties)
 			return err
 		})
 	}
+	lists := map[string][]string{}
+	if records := listReaders(items, contacts); err == nil && len(records) > 0 {
+		err = l.call(ctx, func(ctx context.Context) (err error) { lists, err = l.client.ReadMemberships(ctx, records); return err })
+	}
 	if err != nil {
 		return nil, err
 	}
 	return func(i plan.Item) (seen, bool) {
-		return l.find(i, statuses[lower(i.Email)], wide[lower(i.Email)], contacts[lower(i.Email)], len(properties) > 0)
+		contact := contacts[lower(i.Email)]
+		s, ok := l.find(i, statuses[lower(i.Email)], wide[lower(i.Email)], contact, readsContact)
+		s.record.Lists = lists[contact.RecordID]
+		return s, ok
 	}, nil
+}
+
+// listReaders are the records whose memberships matter.
+func listReaders(items []plan.Item, contacts map[string]hubspot.ContactRead) []string {
+	var records []string
+	for _, i := range items {
+		if c := contacts[lower(i.Email)]; c.Found && len(i.Lists()) > 0 {
+			records = append(records, c.RecordID)
+		}
+	}
+	slices.Sort(records)
+	return slices.Compact(records)
+}
+
+// wanted asks what other subscriptions want of the contacts that opted out.
+func (l *look) wanted(ctx context.Context, items []plan.Item) (map[string]plan.Wanted, error) {
+	var memberships []postgres.Membership
+	for _, i := range items {
+		if i.Desired == outbox.Subscribed {
+			continue
+		}
+		for _, id := range i.Lists() {
+			memberships = append(memberships, postgres.Membership{ContactKey: i.ContactKey, ListID: id})
+		}
+		for _, t := range i.Snapshot.Targets {
+			if t.Required && t.Multi {
+				memberships = append(memberships, postgres.Membership{ContactKey: i.ContactKey, Property: t.Name, Entry: t.Subscribed})
+			}
+		}
+	}
+	found, err := l.run.DB.Wanted(ctx, l.portal.ID, memberships)
+	if err != nil {
+		return nil, err
+	}
+	others := map[string]plan.Wanted{}
+	for m := range found {
+		w := others[m.ContactKey]
+		if m.ListID != "" {
+			w.Lists = append(w.Lists, m.ListID)
+		} else {
+			if w.Entries == nil {
+				w.Entries = plan.Entries{}
+			}
+			w.Entries[m.Property] = append(w.Entries[m.Property], m.Entry)
+		}
+		others[m.ContactKey] = w
+	}
+	return others, nil
 }
 
 // statuses reads in a batch, or one by one where the plan has no batches.

@@ -58,6 +58,8 @@ func TestParseNamesEveryProblem(t *testing.T) {
 		"no preference":       {"subscriptionTypeId: 2239644020", "subscriptionTypeId: 0", "subscriptionTypeId is missing"},
 		"target kind":         {"CONTACT_PROPERTY", "CONTACT", `target kind "CONTACT"`},
 		"same values":         {`unsubscribed: "false"`, `unsubscribed: "true"`, "one value for both states"},
+		"a placeholder":       {`subscribed: "true"`, `subscribed: "$today"`, `"$today" is not one of $consentDate`},
+		"multi, two values":   {"required: true}", "required: true, multi: true}", "is multi: subscribed names one entry"},
 		"property name":       {"newsletter_acme", "Newsletter-Acme", "property name"},
 		"window":              {"window: 10s", "window: ten", "burst window"},
 		"limit":               {"limit: 150", "limit: 1", "burst limit 1"},

@@ -11,6 +11,12 @@ const (
 	BrandAssignment = "BRAND_ASSIGNMENT"
 )
 
+// Values of a CONTACT_PROPERTY that are filled in from the decision.
+const (
+	ConsentDate = "$consentDate" // of a date property: the UTC day of the consent
+	ConsentTime = "$consentTime" // of a datetime property: the consent's time
+)
+
 // Snapshot is the resolved mapping of one (brand, product): the event's payload.
 // It holds no personal data.
 type Snapshot struct {
@@ -29,10 +35,14 @@ type Snapshot struct {
 type Target struct {
 	Kind     string `json:"kind"`
 	Required bool   `json:"required"`
-	// CONTACT_PROPERTY: the property and its two values. An empty value clears it.
+	// CONTACT_PROPERTY: the property and its two values. An empty value clears it;
+	// ConsentDate and ConsentTime stand for the decision's own time.
 	Name         string `json:"name,omitempty"`
 	Subscribed   string `json:"subscribed,omitempty"`
 	Unsubscribed string `json:"unsubscribed,omitempty"`
+	// Multi: the property is a list of values (several checkboxes) that subscriptions
+	// share. Subscribed is the entry of this one; Unsubscribed stays empty.
+	Multi bool `json:"multi,omitempty"`
 	// MANUAL_SEGMENT
 	ListID string `json:"listId,omitempty"`
 	// BRAND_ASSIGNMENT

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -121,17 +122,11 @@ func (c *checker) product(b Brand, p Product, where string) {
 	for _, t := range p.Targets {
 		switch t.Kind {
 		case ContactProperty:
-			if !propertyName.MatchString(t.Name) {
-				c.say("%s: property name %q: HubSpot's are lower-case letters, digits and _", where, t.Name)
-			}
-			if t.Subscribed == t.Unsubscribed {
-				c.say("%s: property %s has one value for both states", where, t.Name)
-			}
 			if properties[t.Name] {
 				c.say("%s: property %s stands twice", where, t.Name)
 			}
 			properties[t.Name] = true
-			c.claim(fmt.Sprintf("portal %s: property %s", b.Portal, t.Name), where)
+			c.property(b, t, where)
 		case ManualSegment:
 			if t.ListID == "" {
 				c.say("%s: segment without listId", where)
@@ -144,6 +139,28 @@ func (c *checker) product(b Brand, p Product, where string) {
 			c.say("%s: target kind %q is not one of CONTACT_PROPERTY, MANUAL_SEGMENT, BRAND_ASSIGNMENT", where, t.Kind)
 		}
 	}
+}
+
+func (c *checker) property(b Brand, t Target, where string) {
+	if !propertyName.MatchString(t.Name) {
+		c.say("%s: property name %q: HubSpot's are lower-case letters, digits and _", where, t.Name)
+	}
+	if t.Subscribed == t.Unsubscribed {
+		c.say("%s: property %s has one value for both states", where, t.Name)
+	}
+	for _, value := range []string{t.Subscribed, t.Unsubscribed} {
+		if strings.HasPrefix(value, "$") && value != ConsentDate && value != ConsentTime {
+			c.say("%s: property %s: value %q is not one of %s, %s; other values do not begin with $", where, t.Name, value, ConsentDate, ConsentTime)
+		}
+	}
+	owner := where
+	if t.Multi {
+		owner = "the subscriptions that share its values (multi)"
+		if t.Unsubscribed != "" || t.Subscribed == "" || strings.ContainsAny(t.Subscribed, ";$") {
+			c.say("%s: property %s is multi: subscribed names one entry without a semicolon, and unsubscribed stays empty", where, t.Name)
+		}
+	}
+	c.claim(fmt.Sprintf("portal %s: property %s", b.Portal, t.Name), owner)
 }
 
 // claim notes that a cell of HubSpot belongs to one (brand, product): two owners

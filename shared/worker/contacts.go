@@ -21,9 +21,6 @@ type contactWork struct {
 	recordID string // to write to, where it is known
 }
 
-// contactCreationLease is longer than the calls that make a contact take.
-const contactCreationLease = 45 * time.Second
-
 // contactBusyDelay is how long a row waits for another worker that makes its contact.
 const contactBusyDelay = 2 * time.Second
 
@@ -41,15 +38,18 @@ func (j *job) writeContacts(ctx context.Context) {
 			items = append(items, r.item)
 		}
 	}
-	var known, unknown, updates []*contactWork
+	var all, known, unknown, updates []*contactWork
 	for _, write := range plan.Contacts(items) {
 		c := &contactWork{ContactWrite: write}
 		for _, id := range write.Events {
 			c.rows = append(c.rows, rows[id])
 			c.recordID = rows[id].claim.RecordID
 		}
+		all = append(all, c)
+	}
+	for _, c := range j.takeOut(ctx, all) {
 		switch {
-		case !write.MayCreate:
+		case !c.MayCreate:
 			updates = append(updates, c)
 		case c.recordID != "":
 			known = append(known, c)
@@ -61,34 +61,6 @@ func (j *job) writeContacts(ctx context.Context) {
 	gone := j.updateKnown(ctx, append(known, others...))
 	j.create(ctx, append(created, gone...))
 	j.updateExisting(ctx, updates)
-}
-
-// begin asks for the right to make contacts. It returns those that this worker makes,
-// and those that somebody else has made meanwhile; one that is being made waits.
-func (j *job) begin(ctx context.Context, unknown []*contactWork) (created, known []*contactWork) {
-	if len(unknown) == 0 {
-		return nil, nil
-	}
-	keys := make([]string, len(unknown))
-	for i, c := range unknown {
-		keys[i] = c.ContactKey
-	}
-	records, err := j.worker.DB.BeginContacts(ctx, j.portal.ID, keys, contactCreationLease)
-	if err != nil {
-		j.worker.Logger.Error("contacts not begun", "portal", j.portal.ID, "error", err.Error())
-	}
-	for _, c := range unknown {
-		switch record := records[c.ContactKey]; {
-		case record.MayCreate:
-			created = append(created, c)
-		case record.RecordID != "":
-			c.recordID = record.RecordID
-			known = append(known, c)
-		default:
-			j.failRequired(c, j.waiting("contact_busy", "another message of this contact makes it just now", contactBusyDelay))
-		}
-	}
-	return created, known
 }
 
 // updateKnown writes contacts by our key, which survives a merge. One that HubSpot does
@@ -105,93 +77,22 @@ func (j *job) updateKnown(ctx context.Context, contacts []*contactWork) []*conta
 	return gone
 }
 
-// create upserts contacts by our key, and adopts those whose address belongs to a record
-// that HubSpot had before: our key and the properties are written onto it, never an
-// address, which would change the person's primary one where ours is secondary. The
-// adoption is noted before it is made, so that a crash in between leads here again.
-func (j *job) create(ctx context.Context, contacts []*contactWork) {
+// updateExisting writes opt-outs' properties onto contacts that HubSpot knows by
+// address; a person whom it does not know needs no property. One whom another worker
+// makes just now does, and that worker may have looked before the opt-out came: its row
+// waits. This is asked before the read, so that whoever begins later sees the opt-out.
+func (j *job) updateExisting(ctx context.Context, contacts []*contactWork) {
 	if len(contacts) == 0 {
 		return
 	}
-	taken := j.upsert(ctx, contacts)
-	if !j.note(ctx, taken, true) {
-		for _, c := range taken {
-			j.failRequired(c, j.waiting("database_away", "the adoption could not be noted", 0))
-		}
-		return
+	keys := make([]string, len(contacts))
+	for i, c := range contacts {
+		keys[i] = c.ContactKey
 	}
-	for _, c := range taken {
-		c.Properties[contactKeyProperty] = c.ContactKey
+	making, err := j.worker.DB.ContactsBeingMade(ctx, j.portal.ID, keys)
+	if err != nil {
+		j.worker.Logger.Error("contacts being made not read", "portal", j.portal.ID, "error", err.Error())
 	}
-	j.updateRecords(ctx, taken, func(c *contactWork) {
-		c.recordID = ""
-		j.failRequired(c, j.guilty(c.rows[0].claim.Attempts, "hubspot_record_gone", "the record that owned the address is gone", ""))
-	})
-	// A note that fails costs the next message of the contact a look, and no more.
-	j.note(ctx, contacts, false)
-}
-
-// note records what is known of the contacts' records; false: it could not.
-func (j *job) note(ctx context.Context, contacts []*contactWork, adopted bool) bool {
-	records := make(map[string]string, len(contacts))
-	for _, c := range contacts {
-		records[c.ContactKey] = c.recordID
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	defer cancel()
-	if err := j.worker.DB.NoteContacts(ctx, j.portal.ID, records, adopted); err != nil {
-		j.worker.Logger.Error("contacts not noted", "portal", j.portal.ID, "error", err.Error())
-		return false
-	}
-	return true
-}
-
-// upsert writes contacts by our key, and returns those whose address already belongs
-// to a record of HubSpot's.
-func (j *job) upsert(ctx context.Context, contacts []*contactWork) []*contactWork {
-	var taken []*contactWork
-	inBatches(ctx, j, contacts, func(ctx context.Context, chunk []*contactWork) error {
-		writes := make([]hubspot.ContactWrite, len(chunk))
-		for i, c := range chunk {
-			writes[i] = hubspot.ContactWrite{
-				ExternalID: c.ContactKey, Email: c.Email, Properties: c.Properties, TraceID: c.Events[0].String(),
-			}
-		}
-		results, err := j.client.UpsertContacts(ctx, writes)
-		if err != nil {
-			return err
-		}
-		for i, c := range chunk {
-			if he := results[i].Err; he != nil && he.Kind == hubspot.KindConflict && he.ExistingID != "" {
-				c.recordID = he.ExistingID
-				taken = append(taken, c)
-				continue
-			}
-			j.noteContact(c, results[i], "contact_upsert")
-		}
-		return nil
-	}, func(chunk []*contactWork, err error) {
-		if existing := conflictOf(err); existing != "" && len(chunk) == 1 {
-			chunk[0].recordID = existing
-			taken = append(taken, chunk[0])
-			return
-		}
-		j.failContacts(chunk, err)
-	})
-	return taken
-}
-
-func conflictOf(err error) string {
-	var he *hubspot.Error
-	if errors.As(err, &he) && he.Kind == hubspot.KindConflict {
-		return he.ExistingID
-	}
-	return ""
-}
-
-// updateExisting writes opt-outs' properties onto contacts that HubSpot knows by
-// address; a person whom it does not know needs no property.
-func (j *job) updateExisting(ctx context.Context, contacts []*contactWork) {
 	var existing []*contactWork
 	inBatches(ctx, j, contacts, func(ctx context.Context, chunk []*contactWork) error {
 		addresses := make([]string, len(chunk))
@@ -212,11 +113,17 @@ func (j *job) updateExisting(ctx context.Context, contacts []*contactWork) {
 			case read.Found:
 				c.recordID = read.RecordID
 				existing = append(existing, c)
+			case making[c.ContactKey]:
+				j.failRequired(c, j.contactBusy())
 			}
 		}
 		return nil
 	}, j.failContacts)
 	j.updateRecords(ctx, existing, func(*contactWork) {}) // gone since the read: nothing left to show
+}
+
+func (j *job) contactBusy() failure {
+	return j.waiting("contact_busy", "another message of this contact makes it just now", contactBusyDelay)
 }
 
 // updateRecords writes contacts by record id. Two of ours may be one record of

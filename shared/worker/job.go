@@ -30,6 +30,7 @@ type job struct {
 	lane     outbox.Lane
 	leaseEnd time.Time
 	records  map[string]string // contact key → record that a call confirmed
+	unnamed  []*row            // written, and the answer does not name them
 	mu       sync.Mutex        // rows, while calls of one phase run side by side
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -69,6 +70,7 @@ func (j *job) writePreferences(ctx context.Context, wanted func(*row) bool) {
 			failed(rows, err)
 		})
 		rows = refused
+		j.readBack(ctx)
 	}
 	inSingles(ctx, j, rows, j.writeSingle, failed)
 }
@@ -83,9 +85,61 @@ func (j *job) writeBatch(ctx context.Context, rows []*row) error {
 		return err
 	}
 	for i, r := range rows {
+		if he := results[i].Err; he != nil && he.Unnamed() {
+			j.unnamed = append(j.unnamed, r)
+			continue
+		}
 		j.noteWritten(r, results[i])
 	}
 	return nil
+}
+
+// readBack looks up what an answer did not name. What is shown as decided is confirmed;
+// everything else has to be written again.
+func (j *job) readBack(ctx context.Context) {
+	rows := j.unnamed
+	j.unnamed = nil
+	inBatches(ctx, j, rows, func(ctx context.Context, chunk []*row) error {
+		shown, err := j.client.ReadStatuses(ctx, addressesShown(chunk))
+		if err != nil {
+			return err
+		}
+		for _, r := range chunk {
+			j.noteReadBack(r, shown[r.claim.EmailKey])
+		}
+		return nil
+	}, func(rows []*row, err error) {
+		for _, r := range rows {
+			r.unknown = true // the write may have taken effect
+		}
+		j.failRows(rows, err, true)
+	})
+}
+
+func addressesShown(rows []*row) []string {
+	var addresses []string
+	for _, r := range rows {
+		addresses = append(addresses, r.claim.EmailKey)
+	}
+	slices.Sort(addresses)
+	return slices.Compact(addresses)
+}
+
+func (j *job) noteReadBack(r *row, read hubspot.ReadResult) {
+	wanted := hubspot.State(plan.StateOf(r.claim.DesiredState))
+	for _, status := range read.Statuses {
+		if status.SubscriptionID != r.item.Snapshot.SubscriptionTypeID || status.State != wanted {
+			continue
+		}
+		r.confirmed, r.shown = true, string(status.State)
+		if r.optsOut() && j.isOwnOptOut(r, status) {
+			r.stamp = &status.At
+		}
+		r.receipt(j.worker.NewID, "preference", string(status.State)+" "+strconv.FormatInt(status.SubscriptionID, 10), "read_back", "", status.At)
+		return
+	}
+	r.unknown = true
+	j.failRows([]*row{r}, errUnnamed, true)
 }
 
 func (j *job) writeSingle(ctx context.Context, r *row) error {

@@ -42,7 +42,7 @@ func (j *job) writeSegments(ctx context.Context) {
 		return
 	}
 	wanted = slices.DeleteFunc(wanted, func(w segmentRow) bool {
-		stays := !w.segment.Add && shared[postgres.ListMember{ContactKey: w.row.claim.ContactKey, ListID: w.segment.ListID}]
+		stays := !w.segment.Add && shared[membershipOf(w)]
 		if stays {
 			j.noteSegment(w, "wanted_by_another", "")
 		}
@@ -71,18 +71,19 @@ func (j *job) writeSegments(ctx context.Context) {
 	}
 }
 
+func membershipOf(w segmentRow) postgres.Membership {
+	return postgres.Membership{ContactKey: w.row.claim.ContactKey, ListID: w.segment.ListID}
+}
+
 // sharedLists asks which lists are wanted by another subscription of a contact.
-func (j *job) sharedLists(ctx context.Context, wanted []segmentRow) (map[postgres.ListMember]bool, error) {
-	var leaving []postgres.ListMember
+func (j *job) sharedLists(ctx context.Context, wanted []segmentRow) (map[postgres.Membership]bool, error) {
+	var leaving []postgres.Membership
 	for _, w := range wanted {
 		if !w.segment.Add {
-			leaving = append(leaving, postgres.ListMember{ContactKey: w.row.claim.ContactKey, ListID: w.segment.ListID})
+			leaving = append(leaving, membershipOf(w))
 		}
 	}
-	if len(leaving) == 0 {
-		return nil, nil
-	}
-	return j.worker.DB.WantedLists(ctx, j.portal.ID, leaving)
+	return j.worker.DB.Wanted(ctx, j.portal.ID, leaving)
 }
 
 // findRecords looks up the records that the contact phase did not come across.

@@ -265,9 +265,8 @@ func TestAContradictionStillOptsOut(t *testing.T) {
 func TestAnAnswerThatSaysNothingIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]hubspottest.Fault{
-		"empty results": {Replace: `{"status":"COMPLETE","results":[]}`},
-		"html":          {Replace: `<html>`},
-		"truncated":     {Truncate: true},
+		"html":      {Replace: `<html>`},
+		"truncated": {Truncate: true},
 	} {
 		casetest.Add()
 		w := newWorld(t)
@@ -281,6 +280,64 @@ func TestAnAnswerThatSaysNothingIsNoSuccess(t *testing.T) {
 		w.deliver(id)
 		w.expect(name+", then", strings.HasPrefix(w.event(id), "synced"), true)
 	}
+}
+
+// An input that the answer names nowhere is looked up at once: confirmed where it took
+// effect, written again where it did not.
+func TestWhatAnAnswerDoesNotNameIsReadBack(t *testing.T) {
+	t.Parallel()
+	const empty = `{"status":"COMPLETE","results":[]}`
+	for name, tc := range map[string]struct {
+		fault     hubspottest.Fault
+		want      string
+		uncertain bool
+	}{
+		"it took effect": {hubspottest.Fault{Replace: empty}, "synced 0 -", false},
+		"it did not":     {hubspottest.Fault{Status: 200, Body: empty}, "process_retry 1 unconfirmed", true},
+	} {
+		casetest.Add()
+		w := newWorld(t)
+		id := w.accept(decision{state: "unsubscribed", product: "plain"})
+		tc.fault.Probability, tc.fault.Count, tc.fault.Route = 1, 1, "batch/write"
+		w.hubspot.SetFaults(tc.fault)
+		w.deliver(id)
+		w.expect(name, w.event(id), tc.want)
+		w.expect(name+": uncertain", w.uncertain(id), tc.uncertain)
+		w.expect(name+": calls", w.hubspot.CallCount("main"), 2)
+		w.due(id)
+		w.deliver(id)
+		w.expect(name+", then", strings.HasPrefix(w.event(id), "synced"), true)
+		w.expect(name, w.status("p1@example.com", 6), "UNSUBSCRIBED")
+	}
+}
+
+// An opt-out makes no contact, so that its property has to come with whoever makes it.
+func TestANewContactShowsWhatItOptedOutOfBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	out := w.accept(decision{state: "unsubscribed", email: "a@example.com"})
+	w.deliver(out)
+	in := w.accept(decision{state: "subscribed", email: "a@example.com", product: "tips"})
+	w.deliver(in)
+	w.expect("subscribed", w.event(in), "synced 0 -")
+	contact, _ := w.hubspot.Contact("main", "a@example.com")
+	w.expect("tips", contact.Properties["tips"], "true")
+	w.expect("news, opted out of before", contact.Properties["news"], "false")
+}
+
+// Its property would be lost: the maker looked before the opt-out came.
+func TestAnOptOutWaitsForTheContactThatIsMadeJustNow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	out := w.accept(decision{state: "unsubscribed", email: "a@example.com"})
+	w.exec(`INSERT INTO contact_portal_records (contact_key, portal_id, creating_until) VALUES ('key-a-example.com', 'main', now() + interval '45 seconds')`)
+	w.deliver(out)
+	w.expect("event", w.event(out), "process_retry 0 contact_busy")
+	w.expect("opted out all the same", w.status("a@example.com", newsID), "UNSUBSCRIBED")
+	w.exec(`UPDATE contact_portal_records SET creating_until = now() - interval '1 second'`)
+	w.due(out)
+	w.deliver(out)
+	w.expect("event", w.event(out), "synced 0 contact_busy")
 }
 
 func TestAContactThatHubSpotKnowsByASecondaryAddressIsAdopted(t *testing.T) {

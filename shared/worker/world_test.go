@@ -36,6 +36,12 @@ const (
  {"id":"news","subscriptionTypeId":2239644020,"legalBasis":"CONSENT_WITH_NOTICE","targets":[
   {"kind":"CONTACT_PROPERTY","name":"news","subscribed":"true","unsubscribed":"false","required":true},
   {"kind":"BRAND_ASSIGNMENT","businessUnitId":7,"required":true},{"kind":"MANUAL_SEGMENT","listId":"604","required":false}]},
+ {"id":"tips","subscriptionTypeId":8,"legalBasis":"NON_GDPR","targets":[
+  {"kind":"CONTACT_PROPERTY","name":"tips","subscribed":"true","unsubscribed":"false","required":true},
+  {"kind":"CONTACT_PROPERTY","name":"tips_since","subscribed":"$consentDate","unsubscribed":"","required":true},
+  {"kind":"CONTACT_PROPERTY","name":"topics","subscribed":"tips","multi":true,"required":true},{"kind":"MANUAL_SEGMENT","listId":"605","required":true}]},
+ {"id":"hints","subscriptionTypeId":9,"legalBasis":"NON_GDPR","targets":[
+  {"kind":"CONTACT_PROPERTY","name":"topics","subscribed":"tips","multi":true,"required":true},{"kind":"MANUAL_SEGMENT","listId":"605","required":true}]},
  {"id":"plain","subscriptionTypeId":6,"legalBasis":"NON_GDPR"}]}]}`
 )
 
@@ -66,9 +72,10 @@ func newWorld(t *testing.T, change ...func(*hubspottest.Portal, *worker.Config))
 	}
 	portal := hubspottest.Portal{
 		ID: "main", Token: "t", BurstLimit: 1000, BusinessUnits: []int64{7, 8},
-		Definitions: []hubspottest.Definition{{ID: newsID, BusinessUnitID: 7}, {ID: 6, BusinessUnitID: 7}},
-		Properties:  []hubspottest.Property{{Name: "news", Type: "enumeration", Options: []string{"true", "false"}}, {Name: hubspot.ContactKeyProperty, HasUniqueValue: true}},
-		Lists:       []hubspottest.List{{ID: "604", ProcessingType: "MANUAL"}},
+		Definitions: []hubspottest.Definition{{ID: newsID, BusinessUnitID: 7}, {ID: 6, BusinessUnitID: 7}, {ID: 8, BusinessUnitID: 7}, {ID: 9, BusinessUnitID: 7}},
+		Properties: []hubspottest.Property{{Name: "news", Type: "enumeration", Options: []string{"true", "false"}}, {Name: hubspot.ContactKeyProperty, HasUniqueValue: true},
+			{Name: "tips", Type: "bool"}, {Name: "tips_since", Type: "date"}, {Name: "topics", Type: "enumeration", Options: []string{"tips", "other"}}},
+		Lists: []hubspottest.List{{ID: "604", ProcessingType: "MANUAL"}, {ID: "605", ProcessingType: "SNAPSHOT"}},
 	}
 	w.config = worker.Config{DB: w.db, Subject: subject, Env: "test", Clock: time.Now, Random: rand.Float64,
 		Logger: slog.New(slog.NewTextHandler(&w.logs, nil)), CallTimeout: 2 * time.Second, BudgetWait: 50 * time.Millisecond}

@@ -138,6 +138,8 @@ func (c *call) lists(path []string) {
 		}
 	}
 	switch {
+	case strings.Join(path, "/") == "records/memberships/batch/read" && c.r.Method == http.MethodPost:
+		c.readMemberships()
 	case list == nil:
 		c.notFound()
 	case len(path) == 1 && c.r.Method == http.MethodGet:
@@ -149,6 +151,33 @@ func (c *call) lists(path []string) {
 	default:
 		c.notFound()
 	}
+}
+
+// readMemberships answers for the records that are in a list.
+func (c *call) readMemberships() {
+	var b struct {
+		Inputs []struct {
+			RecordID string `json:"recordId"`
+		} `json:"inputs"`
+	}
+	if !c.decode(&b) || c.tooMany(len(b.Inputs)) {
+		return
+	}
+	results := []any{}
+	for _, input := range b.Inputs {
+		k := c.find(input.RecordID, "")
+		if k == nil {
+			continue
+		}
+		lists := []any{}
+		for _, l := range c.a.Lists {
+			if c.a.members[l.ID][k.id] || c.a.members[l.ID][input.RecordID] {
+				lists = append(lists, map[string]any{"listId": l.ID, "listVersion": 1, "firstAddedTimestamp": stamp(c.now), "lastAddedTimestamp": stamp(c.now)})
+			}
+		}
+		results = append(results, map[string]any{"objectTypeId": "0-1", "recordId": input.RecordID, "recordListMemberships": lists})
+	}
+	c.envelope(http.StatusOK, results, nil)
 }
 
 func (c *call) memberships(list List, operation string) {

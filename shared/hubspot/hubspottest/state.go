@@ -160,6 +160,15 @@ func (k *contact) see() ContactView {
 	return ContactView{k.id, k.properties["email"], slices.Clone(k.additional), maps.Clone(k.properties)}
 }
 
+// SetProperty sets a property of a contact, as a person in HubSpot would.
+func (s *Server) SetProperty(portal, email, name, value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.account(portal).byEmail[strings.ToLower(email)]; k != nil {
+		k.properties[name] = value
+	}
+}
+
 // ListMembers returns the record ids of a list.
 func (s *Server) ListMembers(portal, list string) []string {
 	s.mu.Lock()
