@@ -1,6 +1,7 @@
 package hubspottest
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -24,7 +25,8 @@ type Fault struct {
 	LoseReply  bool              `json:"loseReply,omitempty"`  // written, and the connection is cut
 	LandLateMs int               `json:"landLateMs,omitempty"` // the connection is cut, and the write lands later
 	Truncate   bool              `json:"truncate,omitempty"`   // written, and the answer ends in the middle
-	Replace    string            `json:"replace,omitempty"`    // written, and answered 200 with this body
+	Replace    string            `json:"replace,omitempty"`    // written, and answered with this body,
+	ReplaceAs  int               `json:"replaceAs,omitempty"`  // under this status (0: 200)
 	SlowMs     int               `json:"slowMs,omitempty"`     // written, and answered late
 
 	used int
@@ -104,7 +106,7 @@ func (f *Fault) afterwards(w http.ResponseWriter, s *Server, c *call, a answer) 
 		return true
 	case f.Replace != "":
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusOK)
+		w.WriteHeader(cmp.Or(f.ReplaceAs, http.StatusOK))
 		_, _ = w.Write([]byte(f.Replace))
 		return true
 	case f.SlowMs > 0:
