@@ -113,6 +113,25 @@ func (db *DB) ContactsBeingMade(ctx context.Context, portalID string, keys []str
 	return making, nil
 }
 
+// Kinds of contact conflicts that are listed for a person to look at.
+const (
+	ConflictMoved = "address_changed_in_hubspot"
+)
+
+const noteConflict = `
+INSERT INTO contact_conflicts AS k (contact_key, kind, detail) VALUES ($1, $2, $3)
+ON CONFLICT (contact_key, kind, detail) DO UPDATE
+SET seen_count = k.seen_count + 1, last_seen_at = hubsync.now(), resolved_at = NULL`
+
+// NoteConflict lists something about a contact that only a person can decide. detail
+// holds no personal data.
+func (db *DB) NoteConflict(ctx context.Context, contactKey, kind, detail string) error {
+	if _, err := db.pool.Exec(ctx, noteConflict, contactKey, kind, detail); err != nil {
+		return fmt.Errorf("list conflict %s: %w", kind, err)
+	}
+	return nil
+}
+
 const noteContacts = `
 INSERT INTO contact_portal_records AS r (contact_key, portal_id, hubspot_id, adopted, seen_at)
 SELECT x.contact_key, $1, x.hubspot_id, $4, hubsync.now()

@@ -93,7 +93,7 @@ func (j *job) updateExisting(ctx context.Context, contacts []*contactWork) {
 	if err != nil {
 		j.worker.Logger.Error("contacts being made not read", "portal", j.portal.ID, "error", err.Error())
 	}
-	var existing []*contactWork
+	var existing, moved []*contactWork
 	inBatches(ctx, j, contacts, func(ctx context.Context, chunk []*contactWork) error {
 		addresses := make([]string, len(chunk))
 		for i, c := range chunk {
@@ -113,12 +113,15 @@ func (j *job) updateExisting(ctx context.Context, contacts []*contactWork) {
 			case read.Found:
 				c.recordID = read.RecordID
 				existing = append(existing, c)
+			case c.recordID != "":
+				moved = append(moved, c)
 			case making[c.ContactKey]:
 				j.failRequired(c, j.contactBusy())
 			}
 		}
 		return nil
 	}, j.failContacts)
+	existing = append(existing, j.findMoved(ctx, moved)...)
 	j.updateRecords(ctx, existing, func(*contactWork) {}) // gone since the read: nothing left to show
 }
 

@@ -57,7 +57,7 @@ func (c *call) contacts(path []string) {
 		c.notFound()
 	case len(path) == 1 && method == http.MethodDelete:
 		if k := c.find(path[0], ""); k != nil {
-			c.remove(k)
+			c.a.remove(k)
 		}
 		c.answers.status, c.answers.body = http.StatusNoContent, nil
 	default:
@@ -367,26 +367,26 @@ func (c *call) archiveBatch() {
 	}
 	for _, input := range b.Inputs {
 		if k := c.find(input.ID, ""); k != nil {
-			c.remove(k)
+			c.a.remove(k)
 		}
 	}
 	c.answers.status, c.answers.body = http.StatusNoContent, nil
 }
 
-func (c *call) remove(k *contact) {
+func (a *account) remove(k *contact) {
 	k.archived = true
-	delete(c.a.contacts, k.id)
-	for email, owner := range c.a.byEmail {
+	delete(a.contacts, k.id)
+	for email, owner := range a.byEmail {
 		if owner == k {
-			delete(c.a.byEmail, email)
+			delete(a.byEmail, email)
 		}
 	}
-	for value, owner := range c.a.byUnique {
+	for value, owner := range a.byUnique {
 		if owner == k {
-			delete(c.a.byUnique, value)
+			delete(a.byUnique, value)
 		}
 	}
-	for _, members := range c.a.members {
+	for _, members := range a.members {
 		delete(members, k.id)
 	}
 }
@@ -400,7 +400,7 @@ func (c *call) gdprDelete() {
 		return
 	}
 	if k := c.find(b.ObjectID, b.IDProperty); k != nil {
-		c.remove(k)
+		c.a.remove(k)
 	}
 	c.answers.status, c.answers.body = http.StatusNoContent, nil
 }
