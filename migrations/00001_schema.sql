@@ -45,7 +45,6 @@ CREATE TABLE hubspot_portals (
 CREATE TABLE brands (
   id text PRIMARY KEY,
   name text NOT NULL,
-  paused_until timestamptz,
   created_at timestamptz NOT NULL DEFAULT hubsync.now()
 );
 
@@ -245,7 +244,7 @@ CREATE TABLE hubspot_outbox_events (
 -- one index per route (portal, lane), so that a paused portal's rows are never
 -- walked over.
 CREATE INDEX hubspot_outbox_events_due
-  ON hubspot_outbox_events (portal_id, lane, next_attempt_at)
+  ON hubspot_outbox_events (portal_id, lane, brand_id, next_attempt_at)
   WHERE status IN ('pending', 'publishing', 'publish_retry', 'process_retry');
 -- The sweep, and the count of what is queued per route.
 CREATE INDEX hubspot_outbox_events_in_flight

@@ -200,6 +200,29 @@ BEGIN
      v_sequence,
      v_route.version, v_superseded_by, p_traceparent);
 
+  -- 6. Coalescing: what of this subscription still waits is overtaken now, so that it is
+  --    never published. Each decision does so for the ones just before it; whatever a
+  --    relay holds at this moment, or was missed, the worker's claim finds.
+  IF v_sequence > 1 THEN
+    WITH stale AS MATERIALIZED (
+      SELECT e.id, e.request_id
+      FROM subscription_requests r
+      JOIN hubspot_outbox_events e ON e.request_id = r.id
+      WHERE r.contact_key = v_contact.contact_key AND r.brand_id = p_brand_id AND r.product_id = p_product_id
+        AND r.sequence BETWEEN v_sequence - 3 AND v_sequence - 1
+        AND e.status IN ('pending', 'publish_retry', 'process_retry') AND e.sequence < v_sequence
+      ORDER BY e.id
+      FOR UPDATE OF e SKIP LOCKED
+    ), overtaken AS (
+      UPDATE hubspot_outbox_events e
+      SET status = 'superseded', superseded_by = p_event_id, completed_at = v_accepted_at, lease_expires_at = NULL, claim_token = NULL
+      FROM stale WHERE e.id = stale.id AND e.status IN ('pending', 'publish_retry', 'process_retry')
+      RETURNING e.request_id
+    )
+    UPDATE subscription_requests r SET sync_status = 'superseded', status_reason = 'newer_decision'
+    FROM overtaken WHERE r.id = overtaken.request_id;
+  END IF;
+
   RETURN QUERY SELECT
     CASE WHEN v_superseded THEN 'superseded' ELSE 'accepted' END, p_request_id, p_request_hash,
     CASE WHEN v_superseded THEN 'superseded' ELSE 'pending' END,

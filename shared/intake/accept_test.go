@@ -209,7 +209,7 @@ func TestUndatedConsentsRaceOptOuts(t *testing.T) {
 		}
 	})
 	// An undated consent is dated under the lock, so none is older than the opt-out before it.
-	if superseded := one[int](w, `SELECT count(*) FROM subscription_requests WHERE sync_status = 'superseded'`); superseded != 0 {
+	if superseded := one[int](w, `SELECT count(*) FROM subscription_requests WHERE status_reason = 'consent_older_than_opt_out'`); superseded != 0 {
 		t.Errorf("%d undated consents were superseded", superseded)
 	}
 	if wrong := one[int](w, `SELECT count(*) FROM subscription_requests a JOIN subscription_requests b
@@ -254,6 +254,32 @@ func TestSharedKeyIsListedAndNothingIsRefused(t *testing.T) {
 	}
 }
 
+// What still waits when a newer decision comes is never published.
+func TestANewerDecisionOvertakesWhatWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var ids []string
+	for i, state := range []string{"subscribed", "unsubscribed", "subscribed"} {
+		ids = append(ids, w.decide("usr_1", "ann@example.com", "newsletter", state, fmt.Sprintf("2026-02-0%dT12:00:00Z", i+1)))
+		if i == 0 { // a relay holds it
+			w.exec(`UPDATE hubspot_outbox_events SET status = 'publishing'`)
+		}
+	}
+	other := w.decide("usr_1", "ann@example.com", "events", "subscribed", "")
+	if got := one[string](w, `SELECT string_agg(e.status || ' ' || r.sync_status || ' ' || coalesce((e.superseded_by = s.latest_event_id)::text, '-'), ', ' ORDER BY r.sequence)
+		FROM subscription_requests r JOIN hubspot_outbox_events e ON e.request_id = r.id
+		JOIN contact_subscription_state s ON s.contact_key = r.contact_key AND s.product_id = r.product_id
+		WHERE r.product_id = 'newsletter'`); got != "publishing pending -, superseded superseded true, pending pending -" {
+		t.Errorf("events: %s", got)
+	}
+	if state := w.request(ids[1]); state.Reason != "newer_decision" {
+		t.Errorf("%+v", state)
+	}
+	if state := w.request(other); state.Status != "pending" {
+		t.Errorf("another subscription: %+v", state)
+	}
+}
+
 func TestAddressChangeIssuesEverythingAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -266,7 +292,10 @@ func TestAddressChangeIssuesEverythingAnew(t *testing.T) {
 		"ann@new.example.com ann@new.example.com ann@example.com" {
 		t.Errorf("contact: %s", got)
 	}
-	for _, id := range []string{first, second} {
+	if state := w.request(first); state.Status != "superseded" || len(state.Events) != 2 || state.Events[1].Status != "superseded" {
+		t.Errorf("the decision that came with the change overtakes what it issued: %+v", state)
+	}
+	for _, id := range []string{second} {
 		if state := w.request(id); state.Status != "pending" || len(state.Events) != 2 || state.Events[0].Status != "synced" || state.Events[1].Status != "pending" {
 			t.Errorf("%+v", state)
 		}

@@ -20,6 +20,8 @@ type Portal struct {
 	PausedUntil  *time.Time
 	PauseReason  string
 	PauseOptOuts bool
+	// Recovering: its HubSpot was away, and the breaker is not closed yet.
+	Recovering bool
 }
 
 // Location is the account's zone; its daily limit resets at midnight there. A zone that
@@ -36,8 +38,9 @@ const selectPortals = `
 SELECT id, hub_id, api_version, burst_limit, burst_window_ms, daily_limit, time_zone,
        CASE WHEN paused_until > hubsync.now() AND isfinite(paused_until) THEN paused_until
             WHEN paused_until > hubsync.now() THEN hubsync.now() + interval '10 years' END,
-       coalesce(pause_reason, ''), pause_opt_outs
-FROM hubspot_portals
+       coalesce(pause_reason, ''), pause_opt_outs,
+       EXISTS (SELECT 1 FROM service_breakers k WHERE k.service = 'hubspot:' || p.id)
+FROM hubspot_portals p
 ORDER BY id`
 
 // Portals returns every portal; PausedUntil is nil for one that is not paused now.
@@ -50,7 +53,7 @@ func (db *DB) Portals(ctx context.Context) ([]Portal, error) {
 		var p Portal
 		var windowMs int64
 		err := row.Scan(&p.ID, &p.HubID, &p.APIVersion, &p.BurstLimit, &windowMs, &p.DailyLimit, &p.TimeZone,
-			&p.PausedUntil, &p.PauseReason, &p.PauseOptOuts)
+			&p.PausedUntil, &p.PauseReason, &p.PauseOptOuts, &p.Recovering)
 		p.BurstWindow = time.Duration(windowMs) * time.Millisecond
 		return p, err
 	})

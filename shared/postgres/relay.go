@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,61 +10,6 @@ import (
 
 	"hubsync/shared/outbox"
 )
-
-// QStashBreaker is the name of the breaker that a refused QStash token opens.
-const QStashBreaker = "qstash"
-
-// Route is one portal and lane with room in QStash.
-type Route struct {
-	PortalID string
-	Lane     outbox.Lane
-	Room     int // events that may still be queued
-}
-
-// The rest of a backlog waits here, where lanes and coalescing still work: per route
-// only as much is queued as the budget serves in a minute. A paused portal has no
-// routes, so its rows are never walked over; its opt-outs go on unless told otherwise.
-// The count of what is queued stops at the cap.
-const selectRoutes = `
-SELECT p.id, l.lane,
-       cap.events - (SELECT count(*) FROM (
-         SELECT 1 FROM hubspot_outbox_events e
-         WHERE e.portal_id = p.id AND e.lane = l.lane AND e.status = 'queued'
-         LIMIT cap.events) q) AS room
-FROM hubspot_portals p
-CROSS JOIN (VALUES (0::smallint), (1::smallint), (2::smallint)) AS l (lane)
-CROSS JOIN LATERAL (
-  SELECT greatest(round($1::float8 * p.burst_limit * $2::float8 * 1000 / p.burst_window_ms), $3::float8)::bigint AS events) cap
-WHERE p.paused_until IS NULL OR p.paused_until <= hubsync.now() OR (l.lane = 0 AND NOT p.pause_opt_outs)
-ORDER BY l.lane, p.id`
-
-// RouteOptions bound what is queued.
-type RouteOptions struct {
-	RateScale     float64
-	Ahead         time.Duration // how much of the budget's time is queued ahead
-	EventsPerCall float64       // contacts converged by one HubSpot call in full messages
-	Least         int
-}
-
-// Routes returns the unpaused routes that have room, opt-outs first.
-func (db *DB) Routes(ctx context.Context, o RouteOptions) ([]Route, error) {
-	scale := o.RateScale * o.EventsPerCall
-	rows, err := db.pool.Query(ctx, selectRoutes, scale, o.Ahead.Seconds(), float64(o.Least))
-	if err != nil {
-		return nil, fmt.Errorf("read routes: %w", err)
-	}
-	routes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Route])
-	if err != nil {
-		return nil, fmt.Errorf("read routes: %w", err)
-	}
-	open := routes[:0]
-	for _, r := range routes {
-		if r.Room > 0 {
-			open = append(open, r)
-		}
-	}
-	return open, nil
-}
 
 // Publishable is an event that a relay claimed.
 type Publishable struct {
@@ -79,30 +23,30 @@ type Publishable struct {
 	Traceparent  string
 }
 
-// claimPublishable takes what is due per route: waiting events, and publishing ones
-// whose lease ended, which is their next_attempt_at. One index serves both; a query
-// with OR walks over the whole backlog. The LIMITs stand in a joined CTE: inside
-// IN (…) a nested loop would evaluate them anew per row and claim far more. The outer
-// one holds where there are more routes than events to claim: a probe is one event.
+// claimPublishable takes what is due per portal, lane and brand: waiting events, and
+// publishing ones whose lease ended, which is their next_attempt_at. One index serves
+// both; a query with OR walks over the whole backlog. The LIMITs stand in a joined CTE:
+// inside IN (…) a nested loop would evaluate them anew per row and claim far more. The
+// outer one holds where there are more routes than events to claim: a probe is one event.
 const claimPublishable = `
 WITH due AS MATERIALIZED (
   SELECT e.id
-  FROM unnest($1::text[], $2::smallint[], $3::bigint[]) AS r (portal_id, lane, room)
+  FROM unnest($1::text[], $2::text[], $3::bigint[]) AS r (portal_id, brand_id, share)
   CROSS JOIN LATERAL (
     SELECT d.id
     FROM hubspot_outbox_events d
-    WHERE d.portal_id = r.portal_id AND d.lane = r.lane
+    WHERE d.portal_id = r.portal_id AND d.lane = $4::smallint AND d.brand_id = r.brand_id
       AND d.status IN ('pending', 'publishing', 'publish_retry', 'process_retry')
       AND d.next_attempt_at <= hubsync.now()
     ORDER BY d.next_attempt_at
-    LIMIT r.room
+    LIMIT r.share
     FOR UPDATE SKIP LOCKED
   ) e
-  LIMIT $6::bigint
+  LIMIT $5::bigint
 )
 UPDATE hubspot_outbox_events e
-SET status = 'publishing', claim_token = $4, publish_attempts = e.publish_attempts + 1,
-    lease_expires_at = hubsync.now() + $5::interval, next_attempt_at = hubsync.now() + $5::interval
+SET status = 'publishing', claim_token = $6, publish_attempts = e.publish_attempts + 1,
+    lease_expires_at = hubsync.now() + $7::interval, next_attempt_at = hubsync.now() + $7::interval
 FROM due
 WHERE e.id = due.id
 RETURNING e.id::text, e.portal_id, e.brand_id, e.lane, e.generation, e.publish_attempts, e.travels_alone,
@@ -113,14 +57,15 @@ RETURNING e.id::text, e.portal_id, e.brand_id, e.lane, e.generation, e.publish_a
 // were claimed before it.
 func (db *DB) ClaimPublishable(ctx context.Context, routes []Route, limit int, token uuid.UUID, lease time.Duration) ([]Publishable, error) {
 	var claimed []Publishable
-	for lane, portals := range byLane(routes) {
+	for lane, routes := range byLane(routes) {
 		if limit <= len(claimed) {
 			break
 		}
-		events, err := db.claimLane(ctx, outbox.Lane(lane), portals, limit-len(claimed), token, lease)
-		claimed = append(claimed, events...)
+		c := claim{db: db, lane: outbox.Lane(lane), limit: limit - len(claimed), token: token, lease: lease}
+		err := c.all(ctx, routes)
+		claimed = append(claimed, c.events...)
 		if err != nil {
-			return claimed, err
+			return claimed, fmt.Errorf("claim events of lane %s: %w", c.lane, err)
 		}
 	}
 	return claimed, nil
@@ -134,50 +79,84 @@ func byLane(routes []Route) [][]Route {
 	return lanes
 }
 
-// claimLane shares the limit between the portals, so that a large backlog of one does
-// not take the others' turn; what some leave is offered again to those that took their
-// whole share, so that a large backlog does not crawl beside idle portals either.
-func (db *DB) claimLane(ctx context.Context, lane outbox.Lane, routes []Route, limit int, token uuid.UUID, lease time.Duration) ([]Publishable, error) {
-	var claimed []Publishable
-	for limit > len(claimed) && len(routes) > 0 {
-		left := limit - len(claimed)
-		share := max(left/len(routes), 1)
-		events, err := db.claimRoutes(ctx, lane, routes, share, left, token, lease)
+// claim is one relay's claim in one lane.
+type claim struct {
+	db     *DB
+	lane   outbox.Lane
+	limit  int
+	token  uuid.UUID
+	lease  time.Duration
+	events []Publishable
+}
+
+// part is what one brand of a portal is asked for.
+type part struct {
+	portal, brand string
+}
+
+// all shares the limit between portals and their brands, so that a large backlog of one
+// does not take the others' turn; what some leave is offered again to those that took
+// their whole share, so that it does not crawl beside idle ones either.
+func (c *claim) all(ctx context.Context, routes []Route) error {
+	room := map[string]int{}
+	var hungry []part
+	for _, r := range routes {
+		room[r.PortalID] = r.Room
+		for _, brand := range r.Brands {
+			hungry = append(hungry, part{r.PortalID, brand})
+		}
+	}
+	for len(c.events) < c.limit && len(hungry) > 0 {
+		parts, shares := c.share(hungry, room)
+		if len(parts) == 0 {
+			break
+		}
+		taken, err := c.take(ctx, parts, shares)
 		if err != nil {
-			return claimed, err
+			return err
 		}
-		claimed = append(claimed, events...)
-		routes = hungry(routes, events, share)
-	}
-	return claimed, nil
-}
-
-// hungry returns the routes that took their whole share and have room for more.
-func hungry(routes []Route, events []Publishable, share int) []Route {
-	taken := map[string]int{}
-	for _, e := range events {
-		taken[e.PortalID]++
-	}
-	var more []Route
-	for _, r := range routes {
-		if n := taken[r.PortalID]; n >= share && r.Room > n {
-			more = append(more, Route{r.PortalID, r.Lane, r.Room - n})
+		hungry = hungry[:0:0]
+		for i, p := range parts {
+			room[p.portal] -= taken[p]
+			if taken[p] >= shares[i] {
+				hungry = append(hungry, p)
+			}
 		}
 	}
-	return more
+	return nil
 }
 
-// claimRoutes claims at most share events per route, and at most limit of all.
-func (db *DB) claimRoutes(ctx context.Context, lane outbox.Lane, routes []Route, share, limit int, token uuid.UUID, lease time.Duration) ([]Publishable, error) {
-	var portals []string
-	var lanes []int16
-	var rooms []int64
-	for _, r := range routes {
-		portals, lanes, rooms = append(portals, r.PortalID), append(lanes, int16(lane)), append(rooms, int64(min(r.Room, share)))
+// share divides what is left of the limit, and of each portal's room, evenly. Where
+// there is less room than brands, those that wait longest get it.
+func (c *claim) share(hungry []part, room map[string]int) (parts []part, shares []int) {
+	brands := map[string]int{}
+	for _, p := range hungry {
+		brands[p.portal]++
 	}
-	rows, err := db.pool.Query(ctx, claimPublishable, portals, lanes, rooms, token.String(), lease, limit)
+	even := max((c.limit-len(c.events))/len(hungry), 1)
+	left := map[string]int{}
+	for portal, n := range room {
+		left[portal] = n
+	}
+	for _, p := range hungry {
+		n := min(even, max(room[p.portal]/brands[p.portal], 1), left[p.portal])
+		if n > 0 {
+			left[p.portal] -= n
+			parts, shares = append(parts, p), append(shares, n)
+		}
+	}
+	return parts, shares
+}
+
+// take claims up to shares[i] events of parts[i], and returns how many each gave.
+func (c *claim) take(ctx context.Context, parts []part, shares []int) (map[part]int, error) {
+	var portals, brands []string
+	for _, p := range parts {
+		portals, brands = append(portals, p.portal), append(brands, p.brand)
+	}
+	rows, err := c.db.pool.Query(ctx, claimPublishable, portals, brands, shares, int16(c.lane), c.limit-len(c.events), c.token.String(), c.lease)
 	if err != nil {
-		return nil, fmt.Errorf("claim events of lane %s: %w", lane, err)
+		return nil, err
 	}
 	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Publishable, err error) {
 		var id string
@@ -187,9 +166,14 @@ func (db *DB) claimRoutes(ctx context.Context, lane outbox.Lane, routes []Route,
 		return p, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("claim events of lane %s: %w", lane, err)
+		return nil, err
 	}
-	return events, nil
+	taken := map[part]int{}
+	for _, e := range events {
+		taken[part{e.PortalID, e.BrandID}]++
+	}
+	c.events = append(c.events, events...)
+	return taken, nil
 }
 
 // Published is the end of one claimed event's way to QStash.
@@ -272,55 +256,4 @@ func (db *DB) MarkPublished(ctx context.Context, token uuid.UUID, marks []Publis
 		return 0, fmt.Errorf("mark %d events: %w", len(marks), err)
 	}
 	return marked, nil
-}
-
-// The time doubles from one opening to the next, whichever process opened it: functions
-// come and go. One that is open is left alone, so that two relays that are refused at
-// the same moment count once.
-const openBreaker = `
-INSERT INTO service_breakers AS b (service, open_until, reason, updated_at)
-VALUES ($1, hubsync.now() + $2::interval, $4, hubsync.now())
-ON CONFLICT (service) DO UPDATE
-SET open_until = hubsync.now() + least(greatest(2 * (b.open_until - b.updated_at), $2::interval), $3::interval),
-    reason = excluded.reason, updated_at = excluded.updated_at
-WHERE b.open_until <= hubsync.now()`
-
-// OpenBreaker keeps everybody from a service, for the time first, then longer at every
-// opening without a success between, at most for the time most.
-func (db *DB) OpenBreaker(ctx context.Context, service string, first, most time.Duration, reason string) error {
-	if _, err := db.pool.Exec(ctx, openBreaker, service, first, most, reason); err != nil {
-		return fmt.Errorf("open breaker of %s: %w", service, err)
-	}
-	return nil
-}
-
-// Breaker is the state of a service's breaker.
-type Breaker struct {
-	Open   bool
-	Exists bool // it was opened and no success has closed it: the next call is a probe
-}
-
-const selectBreaker = `SELECT open_until > hubsync.now() FROM service_breakers WHERE service = $1`
-
-// Breaker reads a service's breaker.
-func (db *DB) Breaker(ctx context.Context, service string) (Breaker, error) {
-	b := Breaker{Exists: true}
-	err := db.pool.QueryRow(ctx, selectBreaker, service).Scan(&b.Open)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Breaker{}, nil
-	}
-	if err != nil {
-		return Breaker{}, fmt.Errorf("read breaker of %s: %w", service, err)
-	}
-	return b, nil
-}
-
-const closeBreaker = `DELETE FROM service_breakers WHERE service = $1`
-
-// CloseBreaker says that a service works again.
-func (db *DB) CloseBreaker(ctx context.Context, service string) error {
-	if _, err := db.pool.Exec(ctx, closeBreaker, service); err != nil {
-		return fmt.Errorf("close breaker of %s: %w", service, err)
-	}
-	return nil
 }

@@ -54,7 +54,7 @@ func (s *storm) accept(i int) {
 
 func (s *storm) relay() []uuid.UUID {
 	token := uuid.New()
-	routes := []postgres.Route{{PortalID: "main", Lane: outbox.LaneOptOut, Room: 50}, {PortalID: "main", Lane: outbox.LaneLive, Room: 50}}
+	routes := []postgres.Route{{PortalID: "main", Lane: outbox.LaneOptOut, Room: 50, Brands: []string{"acme"}}, {PortalID: "main", Lane: outbox.LaneLive, Room: 50, Brands: []string{"acme"}}}
 	events, err := s.db.ClaimPublishable(s.t.Context(), routes, 40, token, time.Minute)
 	s.must(err)
 	ids := make([]uuid.UUID, len(events))

@@ -71,16 +71,19 @@ func (db *DB) EndRun(ctx context.Context, id uuid.UUID, checked, scheduled int, 
 }
 
 const oldestWaiting = `
-SELECT coalesce(max(hubsync.now() - w.created_at), interval '0')
+SELECT coalesce(max(hubsync.now() - e.created_at), interval '0')
 FROM hubspot_portals p
 CROSS JOIN (VALUES (0::smallint), (1::smallint), (2::smallint)) AS l (lane)
+CROSS JOIN brands b
 CROSS JOIN LATERAL (
-  SELECT e.created_at FROM hubspot_outbox_events e
-  WHERE e.portal_id = p.id AND e.lane = l.lane AND e.status = 'pending'
-  ORDER BY e.next_attempt_at
+  SELECT d.portal_id, d.lane, d.brand_id, d.created_at FROM hubspot_outbox_events d
+  WHERE d.portal_id = p.id AND d.lane = l.lane AND d.brand_id = b.id AND d.status = 'pending'
+  ORDER BY d.next_attempt_at
   LIMIT 1
-) w
+) e
 WHERE (p.paused_until IS NULL OR p.paused_until <= hubsync.now() OR (l.lane = 0 AND NOT p.pause_opt_outs))
+  AND NOT ` + isPaused + `
+  AND NOT EXISTS (SELECT 1 FROM service_breakers k WHERE k.service = 'hubspot:' || p.id)
   AND NOT EXISTS (
     SELECT 1 FROM hubspot_outbox_events q
     WHERE q.portal_id = p.id AND q.lane = l.lane AND q.status = 'queued')`

@@ -104,6 +104,7 @@ judged AS MATERIALIZED (
            WHEN e.sequence <= s.applied_sequence THEN 'applied'
            WHEN s.lease_expires_at > m.at THEN 'busy_other'
            WHEN p.paused_until > m.at AND (e.lane <> 0 OR p.pause_opt_outs) THEN 'paused'
+           WHEN k.open_until > m.at OR ` + isPaused + ` THEN 'paused'
            WHEN s.lease_event_id = e.id AND s.lease_expires_at IS NOT NULL
                 AND e.process_attempts + 1 >= $5::integer THEN 'exhausted'
            ELSE 'claimed'
@@ -114,6 +115,7 @@ judged AS MATERIALIZED (
     ON (s.contact_key, s.brand_id, s.product_id) = (r.contact_key, r.brand_id, r.product_id)
   JOIN contacts c ON c.contact_key = r.contact_key
   JOIN hubspot_portals p ON p.id = e.portal_id
+  LEFT JOIN service_breakers k ON k.service = 'hubspot:' || e.portal_id
   WHERE e.id = ANY($1::uuid[])
 ),
 subscriptions AS (

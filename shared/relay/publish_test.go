@@ -220,7 +220,7 @@ func TestAClaimOffersWhatOnePortalLeavesToTheOthers(t *testing.T) {
 	w := newWorld(t)
 	w.accept("acme", "subscribed", outbox.LaneLive, 200)
 	w.accept("bolt", "subscribed", outbox.LaneLive, 45)
-	routes := []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 150}, {PortalID: "other", Lane: outbox.LaneLive, Room: 1000}}
+	routes := []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 150, Brands: []string{"acme"}}, {PortalID: "other", Lane: outbox.LaneLive, Room: 1000, Brands: []string{"bolt"}}}
 	for _, tc := range []struct {
 		limit       int
 		main, other int
@@ -239,6 +239,112 @@ func TestAClaimOffersWhatOnePortalLeavesToTheOthers(t *testing.T) {
 	}
 }
 
+// Forty brands share an account: the backlog of one must not stand before the single
+// decision of another.
+func TestBrandsShareAClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.accept("acme", "subscribed", outbox.LaneLive, 300)
+	late := w.accept("apex", "subscribed", outbox.LaneLive, 1)[0]
+	w.BatchSize = 100
+	if r := w.pass(); r.Claimed != 100 || w.status(late) != "queued" {
+		t.Errorf("%+v, the single decision: %s", r, w.status(late))
+	}
+	if n := w.count(`status = 'queued' AND brand_id = 'acme'`); n != 99 {
+		t.Errorf("%d of the backlog: what one brand leaves belongs to the other", n)
+	}
+}
+
+func TestLessRoomThanBrands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.accept("apex", "subscribed", outbox.LaneLive, 5)
+	w.accept("acme", "subscribed", outbox.LaneLive, 5)
+	routes := []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 1, Brands: []string{"apex", "acme"}}}
+	events, err := w.db.ClaimPublishable(t.Context(), routes, 100, uuid.New(), time.Minute)
+	if err != nil || len(events) != 1 || events[0].BrandID != "apex" {
+		t.Errorf("%v, %+v", err, events)
+	}
+}
+
+// A pause is a row: what it stops stays where it is, and the rest goes on.
+func TestPausesOfBrandsAndLanes(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		pause  postgres.Pause
+		queued string
+	}{
+		"nothing":               {postgres.Pause{}, "acme 0, acme 1, apex 0, apex 1, bolt 1"},
+		"a brand":               {postgres.Pause{BrandID: "acme", Lane: postgres.EveryLane}, "acme 0, apex 0, apex 1, bolt 1"},
+		"a brand, opt-outs too": {postgres.Pause{BrandID: "acme", Lane: postgres.EveryLane, OptOuts: true}, "apex 0, apex 1, bolt 1"},
+		"a portal's lane":       {postgres.Pause{PortalID: "main", Lane: outbox.LaneLive}, "acme 0, apex 0, bolt 1"},
+		"a lane everywhere":     {postgres.Pause{Lane: outbox.LaneLive}, "acme 0, apex 0"},
+		"everything":            {postgres.Pause{Lane: postgres.EveryLane, OptOuts: true}, ""},
+	} {
+		w := newWorld(t)
+		for _, brand := range []string{"acme", "apex", "bolt"} {
+			w.accept(brand, "subscribed", outbox.LaneLive, 1)
+		}
+		w.accept("acme", "unsubscribed", outbox.LaneLive, 1)
+		w.accept("apex", "unsubscribed", outbox.LaneLive, 1)
+		if tc.pause.Until = time.Now().Add(time.Hour); name != "nothing" {
+			if err := w.db.SetPause(t.Context(), tc.pause); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.pass()
+		if got := query[string](w, `SELECT coalesce(string_agg(brand_id || ' ' || lane, ', ' ORDER BY brand_id, lane), '') FROM hubspot_outbox_events WHERE status = 'queued'`); got != tc.queued {
+			t.Errorf("%s: queued %s", name, got)
+		}
+		if _, err := w.db.ClearPause(t.Context(), tc.pause.PortalID, tc.pause.BrandID, tc.pause.Lane); err != nil {
+			t.Fatal(err)
+		}
+		w.pass()
+		if n := w.count(`status = 'queued'`); n != 5 {
+			t.Errorf("%s: %d of 5 after it", name, n)
+		}
+	}
+}
+
+// While HubSpot is away nothing is published; while it recovers, only what its breaker
+// has room for.
+func TestARecoveringPortalGetsLittle(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.accept("acme", "subscribed", outbox.LaneLive, 50)
+	name := postgres.PortalBreaker("main")
+	if err := w.db.OpenBreaker(t.Context(), name, time.Hour, time.Hour, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.pass(); r.Claimed != 0 {
+		t.Errorf("away: %+v", r)
+	}
+	w.exec(`UPDATE service_breakers SET open_until = now()`)
+	widen := func() {
+		if err := w.db.WidenBreaker(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []int{1, 1, 2, 4} {
+		if r := w.pass(); r.Claimed != want {
+			t.Errorf("after %d successes: %+v, want %d", i, r, want)
+		}
+		if r := w.pass(); r.Claimed != 0 {
+			t.Errorf("after %d successes, once more: %+v", i, r)
+		}
+		widen()
+	}
+	for range 14 {
+		widen()
+	}
+	if b, err := w.db.Breaker(t.Context(), name); err != nil || b.Exists {
+		t.Errorf("after many successes: %+v, %v", b, err)
+	}
+	if r := w.pass(); r.Claimed == 0 {
+		t.Errorf("closed: %+v", r)
+	}
+}
+
 // With nothing getting through, passes at full speed would rewrite the whole backlog
 // every few seconds.
 func TestRunPausesWhileNothingGetsThroughAndStopsInTime(t *testing.T) {
@@ -248,7 +354,7 @@ func TestRunPausesWhileNothingGetsThroughAndStopsInTime(t *testing.T) {
 	w.BatchSize, w.Poll = 2, 400*time.Millisecond
 	w.qstash.SetFaults(qstashtest.Faults{BatchStatus: 503})
 	run := func() relay.Result {
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // a second above the margin
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // two seconds above the margin
 		defer cancel()
 		r, err := w.Run(ctx)
 		if err != nil || ctx.Err() != nil {
@@ -256,7 +362,7 @@ func TestRunPausesWhileNothingGetsThroughAndStopsInTime(t *testing.T) {
 		}
 		return r
 	}
-	if r := run(); r.Passes == 0 || r.Passes > 4 || r.Published != 0 {
+	if r := run(); r.Passes == 0 || r.Passes > 7 || r.Published != 0 {
 		t.Errorf("an outage: %+v", r)
 	}
 	w.qstash.SetFaults(qstashtest.Faults{})

@@ -29,6 +29,7 @@ const routes = `{"portals":[
  {"id":"other","hubId":2,"burst":{"limit":150,"window":"10s"},"daily":500000}],
 "brands":[
  {"id":"acme","portal":"main","products":[{"id":"news","subscriptionTypeId":5,"legalBasis":"NON_GDPR"}]},
+ {"id":"apex","portal":"main","products":[{"id":"news","subscriptionTypeId":6,"legalBasis":"NON_GDPR"}]},
  {"id":"bolt","portal":"other","products":[{"id":"news","subscriptionTypeId":5,"legalBasis":"NON_GDPR"}]}]}`
 
 // world is a relay between a database of its own and an emulator whose deliveries go
@@ -183,7 +184,7 @@ func TestAClaimTakesItsLimitUnderANestedLoop(t *testing.T) {
 	if off := query[string](w, `SHOW enable_hashjoin`); off != "off" {
 		t.Fatal("the nested loop is not forced")
 	}
-	routes := []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 1000}}
+	routes := []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 1000, Brands: []string{"acme"}}}
 	for _, limit := range []int{1, 10, 33} {
 		events, err := w.db.ClaimPublishable(t.Context(), routes, limit, uuid.New(), time.Minute)
 		if err != nil || len(events) != limit {
@@ -201,7 +202,7 @@ func TestAnExpiredPublishingLeaseIsClaimedAgainAndTheOldMarkIsVoid(t *testing.T)
 	id := w.accept("acme", "subscribed", outbox.LaneLive, 1)[0]
 	start := time.Now().Add(time.Hour)
 	postgrestest.SetClock(t, w.pool, start)
-	routes := []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 10}}
+	routes := []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 10, Brands: []string{"acme"}}}
 	claim := func() (uuid.UUID, int) {
 		token := uuid.New()
 		events, err := w.db.ClaimPublishable(t.Context(), routes, 10, token, 2*time.Minute)

@@ -35,7 +35,7 @@ func TestCrash2PublishedButNotMarked(t *testing.T) {
 	for _, arrives := range []bool{true, false} {
 		w := newWorld(t)
 		id := w.decide("a@example.com", "plain", "subscribed", noon)
-		events, err := w.db.ClaimPublishable(t.Context(), []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 10}}, 10, uuid.New(), time.Minute)
+		events, err := w.db.ClaimPublishable(t.Context(), []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 10, Brands: []string{"acme"}}}, 10, uuid.New(), time.Minute)
 		if err != nil || len(events) != 1 {
 			t.Fatal(events, err)
 		}
@@ -143,7 +143,7 @@ func TestCrash6ExpiredLeasesOfRelayAndWorker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.decide("a@example.com", "plain", "subscribed", noon)
-	if _, err := w.db.ClaimPublishable(t.Context(), []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 10}}, 10, uuid.New(), time.Minute); err != nil {
+	if _, err := w.db.ClaimPublishable(t.Context(), []postgres.Route{{PortalID: "main", Lane: outbox.LaneLive, Room: 10, Brands: []string{"acme"}}}, 10, uuid.New(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	w.expect("a living relay's", w.pass().Claimed, 0)

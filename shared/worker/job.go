@@ -31,6 +31,8 @@ type job struct {
 	leaseEnd time.Time
 	records  map[string]string // contact key → record that a call confirmed
 	unnamed  []*row            // written, and the answer does not name them
+	answered bool              // a call got an answer
+	away     bool              // a call got none
 	mu       sync.Mutex        // rows, while calls of one phase run side by side
 }
 
@@ -81,6 +83,7 @@ func (j *job) run(ctx context.Context) {
 	j.writeContacts(ctx)
 	j.writeSegments(ctx)
 	j.pauseIfAsked(ctx)
+	j.noteOutage(ctx)
 }
 
 // call reserves budget for one HubSpot call and makes it. The call starts only if
@@ -104,7 +107,9 @@ func (j *job) call(ctx context.Context, do func(context.Context) error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.CallTimeout)
 	defer cancel()
-	return do(ctx)
+	err = do(ctx)
+	j.heard(err)
+	return err
 }
 
 func (j *job) refund(ctx context.Context, grant budget.Grant) {

@@ -106,6 +106,7 @@ type Worker struct {
 	Config
 	portals portalCache
 	singles singleMode
+	outages outages
 }
 
 // New returns the handler of POST / (messages) and POST /failed (failure callbacks).

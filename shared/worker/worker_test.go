@@ -178,6 +178,53 @@ func TestShortTroubleIsAnswered503AndCountsNothing(t *testing.T) {
 	}
 }
 
+// Hours without HubSpot must not become a storm of retries: after three messages without
+// an answer a probe goes out now and then, and each success doubles what may follow.
+func TestAnOutageOpensThePortalsBreaker(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.hubspot.SetFaults(hubspottest.Fault{Probability: 1, Status: 503})
+	breaker := func() string {
+		return w.text(`SELECT coalesce(max(CASE WHEN open_until > now() THEN 'open' ELSE 'probing ' || room END), 'none') FROM service_breakers`)
+	}
+	var ids []uuid.UUID
+	for i := range 5 {
+		ids = append(ids, w.accept(decision{state: "unsubscribed", product: "plain"}))
+		w.deliver(ids[i])
+		want := "none"
+		if i >= 2 {
+			want = "open"
+		}
+		w.expect("after messages without an answer", breaker(), want)
+	}
+	w.expect("calls", w.hubspot.CallCount("main"), 3)
+	w.expect("what came while it is open waits, even an opt-out", w.event(ids[4]), "process_retry 0 -")
+	w.hubspot.SetFaults()
+	w.exec(`UPDATE service_breakers SET open_until = now()`)
+	w.reconnect() // another process, which has not cached the portal's row
+	w.due(ids[4])
+	w.deliver(ids[4])
+	w.expect("the probe", w.event(ids[4]), "synced 0 -")
+	w.expect("after a success", breaker(), "probing 2")
+	w.hubspot.SetFaults(hubspottest.Fault{Probability: 1, Status: 503})
+	w.due(ids[3])
+	w.deliver(ids[3])
+	w.expect("one failure while it recovers", breaker(), "open")
+}
+
+func TestPausedBrandsAndLanesMakeNoCall(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	in, out := w.accept(decision{state: "subscribed"}), w.accept(decision{state: "unsubscribed", product: "plain"})
+	if err := w.db.SetPause(t.Context(), postgres.Pause{BrandID: "acme", Lane: postgres.EveryLane, Until: time.Now().Add(time.Hour), Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	w.deliver(in, out) // published before the pause
+	w.expect("the subscribe", w.event(in), "process_retry 0 -")
+	w.expect("the opt-out goes on", w.event(out), "synced 0 -")
+	w.expect("calls", w.hubspot.CallCount("main"), 1)
+}
+
 func TestBudgetExhaustedWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *hubspottest.Portal, c *worker.Config) { c.RateScale = 0.01 }) // 10 calls in 10 s

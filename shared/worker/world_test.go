@@ -109,6 +109,15 @@ func (w *world) connect() {
 	}
 }
 
+// reconnect makes a worker anew, as a process that starts.
+func (w *world) reconnect() {
+	w.t.Helper()
+	var err error
+	if w.handler, err = worker.New(w.config); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // decision says what to accept; the zero value of the rest is filled in.
 type decision struct {
 	state, email, product string
