@@ -4,7 +4,7 @@ BIN := $(CURDIR)/.bin
 GOLANGCI_VERSION := v2.15.0
 FUNCTIONS := intake relay worker reconcile admin
 
-.PHONY: help demo dev test lint build model interop boundaries clean
+.PHONY: help demo dev test lint build model interop boundaries bench-quick bench bench-full clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
@@ -24,6 +24,7 @@ lint: $(BIN)/golangci-lint ## formatting, vet, linters, import directions, modul
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'gofmt: the files above are not formatted'; exit 1; }
 	$(GO) vet ./...
 	$(BIN)/golangci-lint run ./...
+	cd bench && $(GO) vet -mod=mod ./... && $(BIN)/golangci-lint run ./...
 	$(GO) mod tidy -diff
 
 $(BIN)/golangci-lint:
@@ -47,3 +48,13 @@ interop: ## the vendors' own Node clients judge the emulators (needs npm)
 boundaries: ## the tables of bad input and the nine crashes, with the number of their cases
 	@$(GO) test -count=1 -v ./shared/intake ./shared/qstash ./shared/worker ./shared/routing ./shared/config ./shared/lambdahttp ./shared/hubspot ./shared/simtest \
 	  | awk '/ cases in the tables of /{print; n+=$$1} /^--- PASS: TestCrash/{c++; print} /^(FAIL|--- FAIL)/{bad=1; print} END{print n " cases, " c " crashes"; exit bad}'
+
+# bench is a module of its own, with its peers; -mod=mod follows what the main module requires.
+bench-quick: ## speed beside the peers, under 2 minutes; fails where a ratio fell below its gate
+	@$(GO) -C bench run -mod=mod . -form quick
+
+bench: ## the same with more rounds and sizes, under 15 minutes
+	@$(GO) -C bench run -mod=mod . -form standard
+
+bench-full: ## the same with 5 million rows and a million imported contacts
+	@$(GO) -C bench run -mod=mod . -form full

@@ -1,0 +1,31 @@
+package main
+
+import "time"
+
+// form is how much is measured. Ratios hold at every size; a target that names a size is
+// met or missed only where the form has that size.
+type form struct {
+	rounds  int           // of each contender
+	round   time.Duration // of a rate
+	clients []int         // of intake; the first one is the target's
+	small   int           // pending events of the small backlog
+	large   int           // and of the large one
+	drain   int           // pending events while relays drain them
+	relays  []int         // at once; the last one but in the quick form is the most
+	seed    time.Duration // the seed's query is slow: a round of it takes longer
+}
+
+var forms = map[string]form{
+	"quick": {
+		rounds: 3, round: 1200 * time.Millisecond, clients: []int{8},
+		small: 50_000, large: 500_000, drain: 600_000, relays: []int{2}, seed: 2 * time.Second,
+	},
+	"standard": {
+		rounds: 5, round: 3 * time.Second, clients: []int{8, 1, 32},
+		small: 100_000, large: 1_000_000, drain: 600_000, relays: []int{2, 1, 4, 8}, seed: 4 * time.Second,
+	},
+	"full": {
+		rounds: 7, round: 5 * time.Second, clients: []int{8, 1, 32},
+		small: 100_000, large: 5_000_000, drain: 600_000, relays: []int{2, 1, 4, 8}, seed: 5 * time.Second,
+	},
+}
