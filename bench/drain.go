@@ -79,8 +79,10 @@ func ourRelays(ctx context.Context, b *bench, relays int) (contender, func(), er
 		return contender{}, nil, err
 	}
 	q := postgres.New(pool)
-	all := []postgres.Route{{PortalID: "main", Lane: outbox.LaneOptOut, Room: relayBatch},
-		{PortalID: "main", Lane: outbox.LaneLive, Room: relayBatch}, {PortalID: "main", Lane: outbox.LaneBulk, Room: relayBatch}}
+	var all []postgres.Route
+	for _, lane := range outbox.Lanes {
+		all = append(all, postgres.Route{PortalID: "main", Lane: lane, Room: relayBatch, Brands: []string{"acme"}})
+	}
 	op := func(ctx context.Context, _ int) (int, error) {
 		token := uuid.New()
 		events, err := q.ClaimPublishable(ctx, all, relayBatch, token, outbox.RelayLease)

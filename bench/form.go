@@ -18,7 +18,7 @@ type form struct {
 var forms = map[string]form{
 	"quick": {
 		rounds: 3, round: 1200 * time.Millisecond, clients: []int{8},
-		small: 50_000, large: 500_000, drain: 600_000, relays: []int{2}, seed: 2 * time.Second,
+		small: 40_000, large: 400_000, drain: 600_000, relays: []int{2}, seed: 2 * time.Second,
 	},
 	"standard": {
 		rounds: 5, round: 3 * time.Second, clients: []int{8, 1, 32},
