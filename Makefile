@@ -5,6 +5,7 @@ GOLANGCI_VERSION := v2.15.0
 FUNCTIONS := intake relay worker reconcile admin
 
 .PHONY: help demo dev test lint build model interop boundaries bench-quick bench bench-full clean
+.PHONY: soak
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
@@ -19,6 +20,10 @@ test: ## every test, with the race detector, over a PostgreSQL of its own
 
 model: ## explore the protocol exhaustively, with and without each of its rules
 	@$(GO) test -count=1 -v ./shared/simtest/model | awk '!/^=== /{print} /^(FAIL|--- FAIL)/{bad=1} END{exit bad}'
+
+soak: ## a load through the local world, judged by HubSpot's ledger; REDIS_URL uses a real Redis
+	$(GO) run ./cmd/hubsync soak --faults duplicate,shuffle
+	$(GO) run ./cmd/hubsync soak --bulk --decisions 20000 --rate-scale 1
 
 lint: $(BIN)/golangci-lint ## formatting, vet, linters, import directions, module files
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'gofmt: the files above are not formatted'; exit 1; }

@@ -68,6 +68,6 @@ Start with 'hubsync demo': it runs all of it on this machine and shows the resul
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newDemo(), newDev(), newMigrate(), newEmulate())
+	root.AddCommand(newDemo(), newDev(), newSoak(), newMigrate(), newEmulate())
 	return root
 }

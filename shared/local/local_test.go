@@ -256,3 +256,29 @@ func TestReportTextNamesProblems(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// A small soak: nothing is written out of order, whatever QStash repeats and reorders.
+func TestASmallSoak(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]SoakOptions{
+		"live": {Decisions: 1500, Subscriptions: 150, Clients: 8, World: Options{Faults: Faults{DuplicateMessages: true, ShuffleMessages: true}}},
+		"bulk": {Decisions: 1000, Subscriptions: 1000, Clients: 8, Bulk: true},
+	} {
+		o.World.RateScale, o.World.Logger = 20, slog.New(slog.DiscardHandler)
+		report, world, err := Soak(t.Context(), o, nil)
+		if world != nil {
+			if err := world.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !report.OK || report.Subscriptions < o.Subscriptions*9/10 || report.Writes < report.Subscriptions*9/10 {
+			t.Errorf("%s: %+v %v", name, report, report.problems)
+		}
+		if o.Bulk && report.CallsPerWrite > 0.12 {
+			t.Errorf("%d calls for %d writes: messages are not full", report.Calls, report.Writes)
+		}
+	}
+}

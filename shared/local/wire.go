@@ -60,12 +60,31 @@ func addBrand(p *hubspottest.Portal, b routing.Brand) {
 		for _, t := range product.Targets {
 			switch t.Kind {
 			case routing.ContactProperty:
-				p.Properties = append(p.Properties, hubspottest.Property{Name: t.Name, Type: "enumeration", Options: []string{t.Subscribed, t.Unsubscribed}})
+				addProperty(p, t)
 			case routing.ManualSegment:
 				p.Lists = append(p.Lists, hubspottest.List{ID: t.ListID, ProcessingType: "MANUAL"})
 			}
 		}
 	}
+}
+
+func addProperty(p *hubspottest.Portal, t routing.Target) {
+	property := hubspottest.Property{Name: t.Name, Type: "enumeration", Options: []string{t.Subscribed, t.Unsubscribed}}
+	for _, value := range property.Options {
+		switch value {
+		case routing.ConsentDate:
+			property.Type, property.Options = "date", nil
+		case routing.ConsentTime:
+			property.Type, property.Options = "datetime", nil
+		}
+	}
+	for i, other := range p.Properties {
+		if other.Name == t.Name { // its values are shared by subscriptions
+			p.Properties[i].Options = append(other.Options, property.Options...)
+			return
+		}
+	}
+	p.Properties = append(p.Properties, property)
 }
 
 // startStages starts intake, worker, and the timers of relay and reconcile: the same

@@ -61,6 +61,7 @@ func (db *DB) ClaimPublishable(ctx context.Context, routes []Route, limit int, t
 		if limit <= len(claimed) {
 			break
 		}
+		leaveRoom(routes, claimed)
 		c := claim{db: db, lane: outbox.Lane(lane), limit: limit - len(claimed), token: token, lease: lease}
 		err := c.all(ctx, routes)
 		claimed = append(claimed, c.events...)
@@ -69,6 +70,20 @@ func (db *DB) ClaimPublishable(ctx context.Context, routes []Route, limit int, t
 		}
 	}
 	return claimed, nil
+}
+
+// leaveRoom takes what more urgent lanes claimed out of the room of recovering portals.
+func leaveRoom(routes []Route, claimed []Publishable) {
+	for i, r := range routes {
+		if !r.Recovering {
+			continue
+		}
+		for _, e := range claimed {
+			if e.PortalID == r.PortalID {
+				routes[i].Room--
+			}
+		}
+	}
 }
 
 func byLane(routes []Route) [][]Route {
@@ -101,7 +116,7 @@ func (c *claim) all(ctx context.Context, routes []Route) error {
 	room := map[string]int{}
 	var hungry []part
 	for _, r := range routes {
-		room[r.PortalID] = r.Room
+		room[r.PortalID] = max(r.Room, 0)
 		for _, brand := range r.Brands {
 			hungry = append(hungry, part{r.PortalID, brand})
 		}

@@ -16,6 +16,8 @@ type Route struct {
 	Lane     outbox.Lane
 	Room     int      // events that may still be queued
 	Brands   []string // with due events, the longest waiting one first
+	// Recovering: HubSpot was away. The lanes share one room then, opt-outs first.
+	Recovering bool
 }
 
 // isPaused holds for an event (as e) that a row of pauses stops at a time.
@@ -29,7 +31,8 @@ const isPaused = `EXISTS (SELECT 1 FROM pauses x
 // never walked over; opt-outs go on unless told otherwise. The count of what is queued
 // stops at the cap.
 const selectRoutes = `
-SELECT e.portal_id, e.lane, cap.events - q.queued AS room, array_agg(e.brand_id ORDER BY e.next_attempt_at, e.brand_id) AS brands
+SELECT e.portal_id, e.lane, cap.events - q.queued AS room, array_agg(e.brand_id ORDER BY e.next_attempt_at, e.brand_id) AS brands,
+       k.service IS NOT NULL AS recovering
 FROM hubspot_portals p
 CROSS JOIN (VALUES (0::smallint), (1::smallint), (2::smallint)) AS l (lane)
 CROSS JOIN brands b
@@ -47,12 +50,12 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
   SELECT count(*) AS queued FROM (
     SELECT 1 FROM hubspot_outbox_events f
-    WHERE f.portal_id = p.id AND f.lane = l.lane AND f.status = 'queued'
+    WHERE f.portal_id = p.id AND f.lane BETWEEN CASE WHEN k.service IS NULL THEN l.lane ELSE 0 END AND l.lane AND f.status = 'queued'
     LIMIT cap.events) x) q
 WHERE (p.paused_until IS NULL OR p.paused_until <= hubsync.now() OR (l.lane = 0 AND NOT p.pause_opt_outs))
   AND (k.open_until IS NULL OR k.open_until <= hubsync.now())
   AND NOT ` + isPaused + `
-GROUP BY e.portal_id, e.lane, cap.events, q.queued
+GROUP BY e.portal_id, e.lane, cap.events, q.queued, k.service
 ORDER BY e.lane, e.portal_id`
 
 // RouteOptions bound what is queued.

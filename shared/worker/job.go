@@ -18,6 +18,9 @@ import (
 // batches is undocumented and public code uses the same.
 const batchSize = 100
 
+// startedPatience is how many times the first wait for budget a later one may last.
+const startedPatience = 4
+
 // singleConcurrency bounds the calls in flight where a portal takes single writes only.
 const singleConcurrency = 10
 
@@ -92,9 +95,15 @@ func (j *job) run(ctx context.Context) {
 // into its timeout.
 func (j *job) call(ctx context.Context, do func(context.Context) error) error {
 	w := j.worker
+	wait := w.BudgetWait
+	if j.started() {
+		// What is done already would be done again: with little budget left, giving up
+		// half-way costs the most.
+		wait *= startedPatience
+	}
 	grant, err := w.Budget.Wait(ctx, budget.Request{
 		Portal: j.portal.ID, Lane: budget.Lane(j.lane), N: 1, ID: w.NewID().String(), Limits: j.limits(),
-	}, w.BudgetWait)
+	}, wait)
 	if err != nil && ctx.Err() == nil {
 		return err
 	}

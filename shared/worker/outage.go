@@ -49,6 +49,13 @@ func (j *job) heard(err error) {
 	j.away = j.away || away
 }
 
+// started reports whether a call of this job was made.
+func (j *job) started() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.answered || j.away
+}
+
 // noteOutage opens the portal's breaker when HubSpot is away, so that hours of it cost a
 // probe a minute and not every event's retries; and widens it with every message that
 // gets through, so that the backlog does not arrive at once.

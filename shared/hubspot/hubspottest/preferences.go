@@ -198,7 +198,7 @@ func (c *call) apply(w statusWrite) map[string]any {
 		}
 	}
 	line := &c.s.ledger[c.record]
-	line.Writes = append(line.Writes, Write{key.email, key.subscription, w.State, reason})
+	line.Writes = append(line.Writes, Write{key.email, key.subscription, w.State, reason, w.Explanation})
 	public := c.public(key, held)
 	public["setStatusSuccessReason"] = reason
 	return public

@@ -211,6 +211,7 @@ type Write struct {
 	SubscriptionID int64  `json:"subscriptionId"`
 	State          string `json:"state"`
 	Reason         string `json:"reason"`
+	Explanation    string `json:"explanation,omitempty"`
 }
 
 // Ledger returns every call so far, in the order of arrival.

@@ -1,0 +1,96 @@
+package simtest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// clock is a virtual time that a test moves. Timers fire in their order.
+type clock struct {
+	mu     sync.Mutex
+	now    time.Time
+	timers []*timer
+}
+
+type timer struct {
+	at   time.Time
+	f    func()
+	done bool
+}
+
+// Now is the virtual time.
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// AfterFunc calls f when the time has come.
+func (c *clock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &timer{at: c.now.Add(max(d, 0)), f: f}
+	c.timers = append(c.timers, t)
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		was := !t.done
+		t.done = true
+		return was
+	}
+}
+
+// next takes the earliest timer up to a time, and moves the clock to it.
+func (c *clock) next(until time.Time) func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var first *timer
+	kept := c.timers[:0]
+	for _, t := range c.timers {
+		if t.done {
+			continue
+		}
+		kept = append(kept, t)
+		if !t.at.After(until) && (first == nil || t.at.Before(first.at)) {
+			first = t
+		}
+	}
+	c.timers = kept
+	if first == nil {
+		c.now = until
+		return nil
+	}
+	first.done = true
+	if first.at.After(c.now) {
+		c.now = first.at
+	}
+	return first.f
+}
+
+// inProcess carries requests to a handler without a socket, and knows how many are on
+// their way.
+type inProcess struct {
+	handler http.Handler
+	running atomic.Int64
+	started atomic.Int64
+}
+
+// RoundTrip serves the request.
+func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	p.running.Add(1)
+	p.started.Add(1)
+	defer p.running.Add(-1)
+	answer := httptest.NewRecorder()
+	request := r.Clone(r.Context())
+	request.RequestURI = r.URL.RequestURI()
+	if request.Body == nil {
+		request.Body = http.NoBody
+	}
+	p.handler.ServeHTTP(answer, request)
+	response := answer.Result()
+	response.Request = r
+	return response, nil
+}

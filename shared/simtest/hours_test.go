@@ -1,0 +1,256 @@
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"hubsync/shared/budget"
+	"hubsync/shared/hubspot"
+	"hubsync/shared/hubspot/hubspottest"
+	"hubsync/shared/intake"
+	"hubsync/shared/postgres"
+	"hubsync/shared/postgres/postgrestest"
+	"hubsync/shared/qstash"
+	"hubsync/shared/qstash/qstashtest"
+	"hubsync/shared/reconcile"
+	"hubsync/shared/relay"
+	"hubsync/shared/worker"
+)
+
+// hours is a world on a virtual clock: every stage, emulator and database reads it.
+type hours struct {
+	*world
+	clock    *clock
+	redis    *miniredis.Miniredis
+	delivery *inProcess
+	checker  *reconcile.Checker
+	lastTick time.Time
+}
+
+const hoursWorker = "http://worker.example.com"
+
+func newHours(t *testing.T) *hours {
+	t.Helper()
+	w := &world{t: t, pool: postgrestest.New(t), destination: hoursWorker}
+	w.db = postgres.New(w.pool)
+	w.apply("true")
+	h := &hours{world: w, clock: &clock{now: time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)}, redis: miniredis.RunT(t)}
+	h.sync()
+	w.hubspot = hubspottest.New(hubspottest.Options{Now: h.clock.Now, Portals: []hubspottest.Portal{{
+		ID: "main", Token: "t", BurstLimit: 1000, BusinessUnits: []int64{7}, Definitions: []hubspottest.Definition{{ID: 5, BusinessUnitID: 7}, {ID: 6, BusinessUnitID: 7}},
+		Properties: []hubspottest.Property{{Name: "news", Type: "enumeration", Options: []string{"true", "false"}}, {Name: hubspot.ContactKeyProperty, HasUniqueValue: true}},
+	}}})
+	h.connect()
+	w.intake = intake.New(intake.Config{DB: w.db, UndatedWindow: -1})
+	return h
+}
+
+// connect makes the stages and the emulators between them, all in this process.
+func (h *hours) connect() {
+	h.t.Helper()
+	check := func(err error) {
+		if err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	client, err := budget.Open("redis://" + h.redis.Addr())
+	check(err)
+	h.t.Cleanup(func() { _ = client.Close() })
+	limiter := budget.NewLimiter(budget.Config{Redis: client, TrustEmpty: true, Clock: h.clock.Now, Random: rand.Float64})
+	hs, err := hubspot.New(hubspot.Config{BaseURL: "http://hubspot.example.com", Clock: h.clock.Now, Token: token("t"),
+		HTTPClient: &http.Client{Transport: &inProcess{handler: h.hubspot.Handler()}}})
+	check(err)
+	clients := func(string) (*hubspot.Client, error) { return hs, nil }
+	log := slog.New(slog.DiscardHandler)
+	handler, err := worker.New(worker.Config{
+		DB: h.db, Subject: hoursWorker, Env: "test", Clock: h.clock.Now, Random: rand.Float64, Logger: log, Budget: limiter, Client: clients, BudgetWait: time.Nanosecond,
+		Verifier: qstash.NewVerifier(func(context.Context) (qstash.Keys, error) {
+			return qstash.Keys{Current: qstashtest.DefaultCurrentKey}, nil
+		}, h.clock.Now),
+	})
+	check(err)
+	h.delivery = &inProcess{handler: handler}
+	h.qstash = qstashtest.New(qstashtest.Options{Clock: h.clock, Client: &http.Client{Transport: h.delivery}})
+	h.t.Cleanup(h.qstash.Close)
+	h.client, err = qstash.New(qstash.Config{BaseURL: "http://qstash.example.com", Token: token(qstashtest.DefaultToken),
+		HTTPClient: &http.Client{Transport: &inProcess{handler: h.qstash.Handler()}}})
+	check(err)
+	h.relay, err = relay.New(relay.Config{DB: h.db, Publisher: h.client, Destination: hoursWorker, Env: "test", Clock: h.clock.Now, Random: rand.Float64, Logger: log})
+	check(err)
+	h.sweep, err = reconcile.New(reconcile.Config{DB: h.db, Clock: h.clock.Now, Logger: log})
+	check(err)
+	h.checker, err = reconcile.NewChecker(h.sweep.Config, reconcile.CheckConfig{Budget: limiter, Client: clients, Env: "test", BudgetWait: time.Nanosecond})
+	check(err)
+}
+
+// sync takes the virtual time to the database and Redis.
+func (h *hours) sync() {
+	postgrestest.SetClock(h.t, h.pool, h.clock.Now())
+	h.redis.SetTime(h.clock.Now())
+}
+
+// calm waits until no delivery is on its way.
+func (h *hours) calm() {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Microsecond) {
+		started := h.delivery.started.Load()
+		if h.delivery.running.Load() == 0 {
+			time.Sleep(500 * time.Microsecond)
+			if h.delivery.running.Load() == 0 && h.delivery.started.Load() == started {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			h.t.Fatal("a delivery does not end")
+		}
+	}
+}
+
+// run lets virtual time pass in steps: the relay works at each, sweep and check every
+// minute, and QStash's own timers fire when they are due.
+func (h *hours) pass(d, step time.Duration, each func()) {
+	h.t.Helper()
+	for end := h.clock.Now().Add(d); h.clock.Now().Before(end); {
+		if each != nil {
+			each()
+		}
+		h.world.pass()
+		h.calm()
+		if h.clock.Now().Sub(h.lastTick) >= time.Minute {
+			h.lastTick = h.clock.Now()
+			h.run()
+			if _, err := h.checker.Run(h.t.Context()); err != nil {
+				h.t.Fatal(err)
+			}
+		}
+		until := h.clock.Now().Add(step)
+		for f := h.clock.next(until); f != nil; f = h.clock.next(until) {
+			h.sync()
+			f()
+			h.calm()
+		}
+		h.sync()
+	}
+}
+
+// traffic sends decisions: one in three is an opt-out. A person decides once.
+func (h *hours) traffic(n int) {
+	for range n {
+		state := "subscribed"
+		if h.serial%3 == 0 {
+			state = "unsubscribed"
+		}
+		h.decide(fmt.Sprintf("p%d@example.com", h.serial), []string{"news", "plain"}[h.serial%2], state, h.clock.Now().Add(-time.Second))
+	}
+}
+
+func (h *hours) open() string {
+	return h.text(`SELECT count(*)::text FROM hubspot_outbox_events WHERE completed_at IS NULL`)
+}
+
+// calls counts HubSpot's calls in a time, and the writes by their state, in order.
+func (h *hours) calls(from, to time.Time) (calls int, states []string) {
+	for _, c := range h.hubspot.Ledger() {
+		if c.At.Before(from) || !c.At.Before(to) {
+			continue
+		}
+		calls++
+		for _, write := range c.Writes {
+			states = append(states, write.State)
+		}
+	}
+	return calls, states
+}
+
+// Four hours without HubSpot: nothing dies, no dead-letter queue grows, no storm of
+// retries; on return opt-outs drain first, and the rate ramps up.
+func TestFourHoursOfOutage(t *testing.T) {
+	t.Parallel()
+	h := newHours(t)
+	h.pass(2*time.Minute, 15*time.Second, func() { h.traffic(2) })
+	from := h.clock.Now()
+	h.hubspot.SetFaults(hubspottest.Fault{Probability: 1, Status: 503})
+	h.pass(4*time.Hour, time.Minute, func() { h.traffic(4) })
+	back := h.clock.Now()
+	if n, _ := h.calls(from, back); n == 0 || n > 500 {
+		t.Errorf("%d calls in four hours of outage: a probe a minute is 240", n)
+	}
+	if got := h.text(`SELECT count(*) FILTER (WHERE status = 'dead') || ' dead, ' || max(process_attempts) || ' counted' FROM hubspot_outbox_events`); got != "0 dead, 0 counted" {
+		t.Error(got)
+	}
+	if stats := h.qstash.Stats(); stats.Dead != 0 {
+		t.Errorf("dead-letter queue: %+v", stats)
+	}
+	waiting := h.open()
+	h.hubspot.SetFaults()
+	h.pass(20*time.Minute, 2*time.Second, nil)
+	if open := h.open(); open != "0" || waiting == "0" {
+		t.Errorf("%s of %s are still open 20 minutes after", open, waiting)
+	}
+	calls, states := h.calls(back, h.clock.Now())
+	first := h.hubspot.Ledger()[len(h.hubspot.Ledger())-calls].At
+	if first.Sub(back) > 90*time.Second {
+		t.Errorf("the first call came %s after HubSpot was back", first.Sub(back))
+	}
+	optOuts, before := 0, 0
+	for i, s := range states {
+		if s == "UNSUBSCRIBED" {
+			optOuts++
+			before = i + 1 - optOuts // subscribes before the last opt-out
+		}
+	}
+	if optOuts < 300 || before > len(states)/10 {
+		t.Errorf("%d subscribes of %d writes came before the last of %d opt-outs", before, len(states), optOuts)
+	}
+	early, _ := h.calls(first, first.Add(4*time.Second))
+	if early > 12 {
+		t.Errorf("%d calls in the first 4 s: the rate does not ramp", early)
+	}
+	t.Logf("waiting %s, %d calls after, first after %s, %d in the first 4 s", waiting, calls, first.Sub(back), early)
+}
+
+// Four hours of a pause: opt-outs go on, the rest is kept, also what was published.
+func TestFourHoursOfPause(t *testing.T) {
+	t.Parallel()
+	h := newHours(t)
+	h.traffic(6)
+	h.world.pass() // published, and not delivered yet: the clock stands
+	pause := postgres.Pause{PortalID: "main", Lane: postgres.EveryLane, Until: h.clock.Now().Add(4 * time.Hour), Reason: "a migration in HubSpot"}
+	if err := h.db.SetPause(t.Context(), pause); err != nil {
+		t.Fatal(err)
+	}
+	h.calm()
+	from := h.clock.Now()
+	h.pass(4*time.Hour, time.Minute, func() { h.traffic(3) })
+	_, states := h.calls(from.Add(5*time.Second), h.clock.Now())
+	for _, s := range states {
+		if s == "SUBSCRIBED" {
+			t.Fatal("a subscribe was written in the pause")
+		}
+	}
+	if len(states) < 200 {
+		t.Errorf("%d opt-outs went on", len(states))
+	}
+	if n := h.text(`SELECT count(*)::text FROM hubspot_outbox_events WHERE lane = 0 AND completed_at IS NULL AND created_at < hubsync.now() - interval '2 minutes'`); n != "0" {
+		t.Errorf("%s opt-outs wait", n)
+	}
+	if got := h.text(`SELECT count(*) FILTER (WHERE status = 'dead') || ' ' || max(process_attempts) FROM hubspot_outbox_events`); got != "0 0" {
+		t.Error(got)
+	}
+	h.pass(10*time.Minute, 5*time.Second, nil)
+	if open := h.open(); open != "0" {
+		t.Errorf("%s are open after the pause", open)
+	}
+	for i := range h.serial {
+		want := map[bool]string{true: "UNSUBSCRIBED", false: "SUBSCRIBED"}[i%3 == 0]
+		if got := h.shown(fmt.Sprintf("p%d@example.com", i), []int64{5, 6}[i%2]); got != want {
+			t.Fatalf("p%d: %s, must be %s", i, got, want)
+		}
+	}
+}
