@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/aws/aws-lambda-go/lambda"
-
 	"hubsync/functions/internal/clients"
 	"hubsync/shared/lambdahttp"
 	"hubsync/shared/postgres"
@@ -42,5 +40,5 @@ func main() {
 		from, to, err := postgres.Migrate(ctx, url)
 		return response{from, to}, err
 	}
-	lambda.Start(lambdahttp.Verb(serve, s.Logger))
+	s.Start(lambdahttp.Verb(serve, s.Logger))
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/aws/aws-lambda-go/lambda"
-
 	"hubsync/functions/internal/clients"
 	"hubsync/shared/intake"
 	"hubsync/shared/lambdahttp"
@@ -27,5 +25,5 @@ func main() {
 	if window == 0 {
 		cfg.UndatedWindow = -1
 	}
-	lambda.Start(lambdahttp.Handler(db.Thawed(intake.New(cfg)), s.Logger))
+	s.Start(lambdahttp.Handler(db.Thawed(intake.New(cfg)), s.Logger))
 }

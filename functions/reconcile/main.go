@@ -7,8 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/aws/aws-lambda-go/lambda"
-
 	"hubsync/functions/internal/clients"
 	"hubsync/shared/hubspot"
 	"hubsync/shared/lambdahttp"
@@ -46,7 +44,7 @@ func main() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	lambda.Start(lambdahttp.Either(db.Thawed(sweep.Handler(cronSecret.Get)), func(ctx context.Context) (r result, err error) {
+	s.Start(lambdahttp.Either(db.Thawed(sweep.Handler(cronSecret.Get)), func(ctx context.Context) (r result, err error) {
 		db.Thaw(time.Now())
 		r.Sweep, err = sweep.Run(ctx)
 		// What is stuck and what differs are found apart: one's failure is not the other's.

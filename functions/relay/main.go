@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aws/aws-lambda-go/lambda"
-
 	"hubsync/functions/internal/clients"
 	"hubsync/shared/lambdahttp"
 	"hubsync/shared/qstash"
@@ -32,14 +30,14 @@ func main() {
 		s.Fatal(err)
 	}
 	cfg.DB = db
-	if cfg.Publisher, err = qstash.New(qstash.Config{BaseURL: qstashURL, Token: token.Get}); err != nil {
+	if cfg.Publisher, err = qstash.New(qstash.Config{BaseURL: qstashURL, Token: token.Get, HTTPClient: s.HTTPClient(db)}); err != nil {
 		s.Fatal(err)
 	}
 	r, err := relay.New(cfg)
 	if err != nil {
 		s.Fatal(err)
 	}
-	lambda.Start(lambdahttp.Timed(func(ctx context.Context) (relay.Result, error) {
+	s.Start(lambdahttp.Timed(func(ctx context.Context) (relay.Result, error) {
 		db.Thaw(time.Now())
 		return r.Run(ctx)
 	}, s.Logger))

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aws/aws-lambda-go/lambda"
-
 	"hubsync/functions/internal/clients"
 	"hubsync/shared/hubspot"
 	"hubsync/shared/lambdahttp"
@@ -43,5 +41,5 @@ func main() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	lambda.Start(lambdahttp.Handler(db.Thawed(handler), s.Logger))
+	s.Start(lambdahttp.Handler(db.Thawed(handler), s.Logger))
 }

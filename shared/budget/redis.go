@@ -23,6 +23,9 @@ const UpstashPrefix = "#!lua flags=allow-key-locking\n"
 // redisTimeout is what one script call may take, its retry included.
 const redisTimeout = 300 * time.Millisecond
 
+// idleBound is below what any network between forgets.
+const idleBound = 60 * time.Second
+
 // poolSize is enough for one function that makes a few calls at once.
 const poolSize = 8
 
@@ -71,7 +74,12 @@ func (a ask) args() []any {
 // invocations: short timeouts (the default read timeout costs five seconds on a dead
 // socket), one retry, a small pool, no background notifications. Its errors do not show
 // the URL. A password without TLS is refused but on the loopback.
-func Open(url string) (*redis.Client, error) {
+func Open(url string) (*redis.Client, error) { return OpenIdle(url, idleBound) }
+
+// OpenIdle is Open with another bound than a minute, after which an idle connection is
+// not used again. By the wall clock, which a freeze does not stop: one call over a lost
+// connection makes Redis count as away, and all but opt-outs wait for a window's end.
+func OpenIdle(url string, idle time.Duration) (*redis.Client, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, errors.New("REDIS_URL cannot be read: it should look like rediss://default:password@host:6379")
@@ -82,7 +90,7 @@ func Open(url string) (*redis.Client, error) {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = redisTimeout, redisTimeout, redisTimeout
 	o.DialerRetries = 1
 	o.PoolSize, o.MaxRetries = poolSize, 1
-	o.ConnMaxIdleTime = 60 * time.Second
+	o.ConnMaxIdleTime = idle
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(o), nil

@@ -73,17 +73,20 @@ func (e *environment) start(ctx context.Context) error {
 	e.server = &http.Server{Handler: e.api(), ReadHeaderTimeout: initLimit}
 	go func() { _ = e.server.Serve(listener) }() // ends with ErrServerClosed
 	// Its life is the environment's, not that of the call that needed it first.
-	e.cmd = exec.CommandContext(context.WithoutCancel(ctx), e.cfg.Bootstrap)
-	e.cmd.Env = append(e.lambdaVariables(listener.Addr().String()), e.cfg.Env...)
-	e.cmd.Stdout, e.cmd.Stderr = e.cfg.Log, e.cfg.Log
-	e.cmd.Dir = os.TempDir()
-	e.cmd.SysProcAttr = processAttributes()
-	if err := e.cmd.Start(); err != nil {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), e.cfg.Bootstrap)
+	cmd.Env = append(e.lambdaVariables(listener.Addr().String()), e.cfg.Env...)
+	cmd.Stdout, cmd.Stderr = e.cfg.Log, e.cfg.Log
+	cmd.Dir = os.TempDir()
+	cmd.SysProcAttr = processAttributes()
+	e.mu.Lock()
+	e.cmd, err = cmd, cmd.Start()
+	e.mu.Unlock()
+	if err != nil {
 		close(e.exited)
 		return fmt.Errorf("function %s: start %s: %w", e.cfg.Name, e.cfg.Bootstrap, err)
 	}
 	go func() {
-		e.status = e.cmd.Wait()
+		e.status = cmd.Wait()
 		close(e.exited)
 	}()
 	timer := time.NewTimer(initLimit)
@@ -202,12 +205,19 @@ func (e *environment) shutdown() bool {
 	}
 }
 
-// kill ends the process, frozen or not, and its Runtime API.
-func (e *environment) kill() {
+// signalKill ends the process without waiting for its end.
+func (e *environment) signalKill() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.cmd != nil && e.cmd.Process != nil {
 		_ = e.cmd.Process.Kill() // one that is gone is what we want
-		<-e.exited
 	}
+}
+
+// kill ends the process, frozen or not, and its Runtime API.
+func (e *environment) kill() {
+	e.signalKill()
+	<-e.exited
 	if e.server != nil {
 		_ = e.server.Close() // what it held is answered by nobody
 	}

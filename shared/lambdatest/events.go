@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -20,7 +21,6 @@ import (
 // Front turns HTTP requests into events of payload format 2.0 and answers with what the
 // function says, as an HTTP API or a function URL does.
 type Front struct {
-	Function *Function
 	// Stage stands before the path of the event, and not of the request, where an API
 	// has a domain of its own; empty: $default, which stands nowhere.
 	Stage string
@@ -28,13 +28,23 @@ type Front struct {
 	URL bool
 	// Base64 encodes every body; else only those that are no text by their media type.
 	Base64 bool
+
+	function atomic.Pointer[Function]
 }
+
+// Deploy makes the front invoke a function from now on.
+func (f *Front) Deploy(function *Function) { f.function.Store(function) }
 
 // textTypes are the media types whose bodies travel as text; all others as base64.
 var textTypes = []string{"application/json", "application/problem+json", "application/xml", "application/javascript", "application/x-www-form-urlencoded"}
 
 // ServeHTTP invokes the function with one request.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	function := f.function.Load()
+	if function == nil {
+		write(w, http.StatusNotFound, map[string]string{"message": "Not Found"})
+		return
+	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxPayload))
 	if err != nil {
 		http.Error(w, "the body broke off", http.StatusBadRequest)
@@ -46,7 +56,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The caller's going away does not end an invocation.
-	result, err := f.Function.Invoke(context.WithoutCancel(r.Context()), payload)
+	result, err := function.Invoke(context.WithoutCancel(r.Context()), payload)
 	if err != nil {
 		f.fail(w, err)
 		return

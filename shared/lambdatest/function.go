@@ -77,6 +77,7 @@ type Function struct {
 	all    map[*environment]bool
 	serial int
 	closed bool
+	rss    int64
 }
 
 // New returns a function; Close ends its environments.
@@ -112,6 +113,9 @@ func (f *Function) Invoke(ctx context.Context, payload []byte) (Result, error) {
 		return r, err
 	}
 	r.RSS = residentBytes(e.pid())
+	f.mu.Lock()
+	f.rss = max(f.rss, r.RSS)
+	f.mu.Unlock()
 	f.release(e)
 	return r, err
 }
@@ -180,6 +184,13 @@ func (f *Function) Environments() int {
 	return len(f.all)
 }
 
+// MaxRSS returns the most bytes that an environment held after an invocation.
+func (f *Function) MaxRSS() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rss
+}
+
 // Recycle shuts the idle environments down, as Lambda does when they are not needed:
 // SIGTERM where an extension is registered, then SIGKILL. The next invocation is a cold
 // start. It returns how many ended by themselves.
@@ -202,6 +213,18 @@ func (f *Function) Recycle() (byThemselves int) {
 	}
 	wg.Wait()
 	return byThemselves
+}
+
+// Crash kills every environment at once, at work or not, and returns how many, as the
+// failure of a machine does.
+func (f *Function) Crash() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := len(f.all)
+	for e := range f.all {
+		e.signalKill()
+	}
+	return n
 }
 
 // Close deletes the function: idle environments are shut down, working ones are killed.

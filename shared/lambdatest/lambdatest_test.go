@@ -209,16 +209,16 @@ func TestFrontMapsRequestsToEvents(t *testing.T) {
 	t.Parallel()
 	f := deploy(t, "small", nil)
 	for name, tc := range map[string]struct {
-		front            Front
+		front            *Front
 		contentType      string
 		path, body, want string
 	}{
-		"text":       {Front{}, "application/json; charset=utf-8", "/a%2Fb", `{}`, `false "{}" "/a%2Fb"`},
-		"with stage": {Front{Stage: "prod"}, "text/plain", "/a", `x`, `false "x" "/prod/a"`},
-		"bytes":      {Front{URL: true}, "application/octet-stream", "/", `x`, `true "eA==" "/"`},
-		"forced":     {Front{Base64: true}, "application/json", "/", `{}`, `true "e30=" "/"`},
+		"text":       {&Front{}, "application/json; charset=utf-8", "/a%2Fb", `{}`, `false "{}" "/a%2Fb"`},
+		"with stage": {&Front{Stage: "prod"}, "text/plain", "/a", `x`, `false "x" "/prod/a"`},
+		"bytes":      {&Front{URL: true}, "application/octet-stream", "/", `x`, `true "eA==" "/"`},
+		"forced":     {&Front{Base64: true}, "application/json", "/", `{}`, `true "e30=" "/"`},
 	} {
-		tc.front.Function = f
+		tc.front.Deploy(f)
 		r := httptest.NewRequest(http.MethodPost, tc.path, strings.NewReader(tc.body))
 		r.Header.Set("Content-Type", tc.contentType)
 		w := httptest.NewRecorder()
@@ -240,16 +240,21 @@ func TestFrontAnswersForAFunctionThatDoesNot(t *testing.T) {
 	busy.all[&environment{exited: make(chan struct{})}] = true
 	t.Cleanup(func() { clear(busy.all) })
 	for name, tc := range map[string]struct {
-		front Front
-		want  int
+		function *Function
+		url      bool
+		want     int
 	}{
-		"API, exit":      {Front{Function: gone}, 500},
-		"URL, exit":      {Front{Function: gone, URL: true}, 502},
-		"API, throttled": {Front{Function: busy}, 503},
-		"URL, throttled": {Front{Function: busy, URL: true}, 429},
+		"not deployed":   {nil, true, 404},
+		"API, exit":      {gone, false, 500},
+		"URL, exit":      {gone, true, 502},
+		"API, throttled": {busy, false, 503},
+		"URL, throttled": {busy, true, 429},
 	} {
-		w := httptest.NewRecorder()
-		tc.front.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		w, front := httptest.NewRecorder(), &Front{URL: tc.url}
+		if tc.function != nil {
+			front.Deploy(tc.function)
+		}
+		front.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		if body, _ := io.ReadAll(w.Body); w.Code != tc.want || !json.Valid(body) {
 			t.Errorf("%s: %d %s", name, w.Code, body)
 		}

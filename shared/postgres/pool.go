@@ -94,8 +94,14 @@ func checkURL(text string) error {
 // clock: a frozen function may hold dead sockets, and finding out costs a deadline.
 func (db *DB) Thaw(now time.Time) {
 	last := db.lastUse.Swap(now.UnixNano())
-	if last != 0 && now.UnixNano()-last > int64(idleBound) {
-		db.pool.Reset()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if last == 0 || now.UnixNano()-last <= int64(db.bound) {
+		return
+	}
+	db.pool.Reset()
+	for _, f := range db.thaws {
+		f()
 	}
 }
 

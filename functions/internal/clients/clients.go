@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
@@ -32,20 +33,38 @@ import (
 // several of them need.
 type Set struct {
 	*config.Reader
-	Logger *slog.Logger
-	getenv func(string) string
+	Logger  *slog.Logger
+	getenv  func(string) string
+	idle    time.Duration
+	closers []func()
 }
 
 // New returns a set over the process's environment.
 func New() *Set {
 	getenv := os.Getenv
-	return &Set{Reader: config.NewReader(getenv, config.NewStore(fetchSecret(), time.Now)), Logger: lambdacontext.NewLogger(), getenv: getenv}
+	s := &Set{Reader: config.NewReader(getenv, config.NewStore(fetchSecret(), time.Now)), Logger: lambdacontext.NewLogger(), getenv: getenv}
+	// How long a frozen function's connections are trusted: below what the network between
+	// forgets (a NAT gateway 350 s, RDS Proxy its idle client timeout).
+	s.idle = time.Duration(s.Int("IDLE_BOUND_SECONDS", 60, 1, 3600)) * time.Second
+	return s
 }
 
 // Fatal ends the process with every problem named: Lambda shows it as a failed init.
 func (s *Set) Fatal(err error) {
 	s.Logger.Error("function does not start", "error", err.Error())
 	os.Exit(1)
+}
+
+// Start serves invocations until the environment ends. Lambda tells it by SIGTERM, and
+// kills half a second later: the connections are closed, so that nothing at their other
+// end has to find out by itself.
+func (s *Set) Start(handler any) {
+	lambda.StartWithOptions(handler, lambda.WithEnableSIGTERM(func() {
+		for _, c := range s.closers {
+			c()
+		}
+		os.Exit(0)
+	}))
 }
 
 // awsConfig loads the AWS configuration once, when it is needed first: a function
@@ -88,7 +107,10 @@ func (s *Set) Database(ctx context.Context, d config.Database) (*postgres.DB, er
 	if err != nil {
 		return nil, err
 	}
-	return postgres.New(pool), nil
+	db := postgres.New(pool)
+	db.SetIdleBound(s.idle)
+	s.closers = append(s.closers, db.Close)
+	return db, nil
 }
 
 // iamToken signs a password for every new connection; it is good for 15 minutes and
@@ -109,13 +131,22 @@ func (s *Set) Budget(ctx context.Context, redisURL config.Value, env, scriptPref
 	if err != nil {
 		return nil, err
 	}
-	client, err := budget.Open(text)
+	client, err := budget.OpenIdle(text, s.idle)
 	if err != nil {
 		return nil, err
 	}
+	s.closers = append(s.closers, func() { _ = client.Close() }) // the process ends
 	return budget.NewLimiter(budget.Config{
 		Redis: client, Prefix: "hubsync:" + env + ":", ScriptPrefix: scriptPrefix, Clock: time.Now, Random: rand.Float64,
 	}), nil
+}
+
+// HTTPClient returns a client whose idle connections go when the database's do: a call
+// over one that was lost while the function was frozen would wait for its whole timeout.
+func (s *Set) HTTPClient(db *postgres.DB) *http.Client {
+	transport := &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
+	db.OnThaw(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
 }
 
 // HubSpot returns a function that makes each portal's client once. A portal's token is
@@ -124,7 +155,7 @@ func (s *Set) Budget(ctx context.Context, redisURL config.Value, env, scriptPref
 func (s *Set) HubSpot(db *postgres.DB, limiter *budget.Limiter, baseURL string) func(string) (*hubspot.Client, error) {
 	var mu sync.Mutex
 	made := map[string]*hubspot.Client{}
-	transport := &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
+	httpClient := s.HTTPClient(db)
 	return func(id string) (*hubspot.Client, error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -142,7 +173,7 @@ func (s *Set) HubSpot(db *postgres.DB, limiter *budget.Limiter, baseURL string) 
 		}
 		c, err := hubspot.New(hubspot.Config{
 			Portal: id, BaseURL: baseURL, Version: portal.APIVersion, Token: token.Get, Clock: time.Now,
-			HTTPClient: &http.Client{Transport: transport}, OnResponse: feedback(limiter, id, token, s.Logger),
+			HTTPClient: httpClient, OnResponse: feedback(limiter, id, token, s.Logger),
 		})
 		if err == nil {
 			made[id] = c

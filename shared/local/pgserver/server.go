@@ -72,7 +72,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner, err := unprivileged()
+	owner, err := Unprivileged()
 	if err != nil {
 		return nil, err
 	}
@@ -266,9 +266,9 @@ func (s *Server) remove() error {
 	return os.RemoveAll(s.dir)
 }
 
-// unprivileged returns the user to run as when we are root, which PostgreSQL refuses
-// to be: postgres where it exists, else nobody. Nil: run as ourselves.
-func unprivileged() (*syscall.Credential, error) {
+// Unprivileged returns the user to run as when we are root, which PostgreSQL (and
+// PgBouncer) refuse to be: postgres where it exists, else nobody. Nil: run as ourselves.
+func Unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
