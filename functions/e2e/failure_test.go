@@ -144,7 +144,13 @@ func TestADatabaseThatDoesNotAnswerEndsNoInvocation(t *testing.T) {
 	}
 	w.holes["postgres"].swallow(false)
 	time.Sleep(idleBound + 100*time.Millisecond)
+	started := time.Now()
 	mustAccept(t, w, "after@example.com")
+	took := time.Since(started)
+	t.Logf("a database that hung answers again: intake answered in %s", took.Round(time.Millisecond))
+	if took > slack(time.Second) {
+		t.Errorf("intake answered after %s, must be within 1 s", took)
+	}
 }
 
 func TestSIGTERMClosesTheConnections(t *testing.T) {

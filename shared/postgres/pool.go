@@ -23,9 +23,12 @@ import (
 
 // Connection settings of a function that is frozen between invocations. A connection
 // that was dropped while frozen blocks a pool of one for the whole deadline, and the
-// next query too, because pgx holds the slot while it closes.
+// next query too, because pgx holds the slot for up to 15 s while it closes. So does
+// every query that ran into its deadline at a database that hung: with two slots a
+// function that works again was blocked for that long. Four are opened only where they
+// are needed.
 const (
-	defaultMaxConns = 2
+	defaultMaxConns = 4
 	pingTimeout     = 500 * time.Millisecond
 	idleBound       = 60 * time.Second
 )
@@ -35,7 +38,7 @@ type Config struct {
 	URL string
 	// Password returns the password of a new connection, for IAM tokens; nil: the URL's.
 	Password func(ctx context.Context, host string, port uint16, user string) (string, error)
-	MaxConns int32 // default 2; a local world takes more
+	MaxConns int32 // default 4; a local world takes more
 }
 
 // Open returns a pool in exec mode. A URL with options or run-time parameters is
