@@ -32,7 +32,7 @@ func Start(t testing.TB) (addr string) {
 func start(ctx context.Context) (*child.Process, string, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
-		return nil, "", errors.New("Redis is not installed: apt-get install redis-server")
+		return nil, "", errors.New("redis-server is not installed: apt-get install redis-server")
 	}
 	port, err := child.FreePort(ctx)
 	if err != nil {
