@@ -94,3 +94,23 @@ func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	response.Request = r
 	return response, nil
 }
+
+// switched is a transport that a test can replace while it is used.
+type switched struct {
+	mu sync.Mutex
+	to http.RoundTripper
+}
+
+func (s *switched) set(to http.RoundTripper) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.to = to
+}
+
+// RoundTrip goes the way that is set.
+func (s *switched) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	to := s.to
+	s.mu.Unlock()
+	return to.RoundTrip(r)
+}

@@ -30,8 +30,10 @@ type hours struct {
 	clock    *clock
 	redis    *miniredis.Miniredis
 	delivery *inProcess
-	checker  *reconcile.Checker
-	lastTick time.Time
+	// transport carries the calls to HubSpot; a test may put its own faults there.
+	transport *switched
+	checker   *reconcile.Checker
+	lastTick  time.Time
 }
 
 const hoursWorker = "http://worker.example.com"
@@ -60,12 +62,14 @@ func (h *hours) connect() {
 			h.t.Fatal(err)
 		}
 	}
+	h.transport = &switched{}
+	h.transport.set(&inProcess{handler: h.hubspot.Handler()})
 	client, err := budget.Open("redis://" + h.redis.Addr())
 	check(err)
 	h.t.Cleanup(func() { _ = client.Close() })
 	limiter := budget.NewLimiter(budget.Config{Redis: client, TrustEmpty: true, Clock: h.clock.Now, Random: rand.Float64})
 	hs, err := hubspot.New(hubspot.Config{BaseURL: "http://hubspot.example.com", Clock: h.clock.Now, Token: token("t"),
-		HTTPClient: &http.Client{Transport: &inProcess{handler: h.hubspot.Handler()}}})
+		HTTPClient: &http.Client{Transport: h.transport}})
 	check(err)
 	clients := func(string) (*hubspot.Client, error) { return hs, nil }
 	log := slog.New(slog.DiscardHandler)
@@ -125,9 +129,7 @@ func (h *hours) pass(d, step time.Duration, each func()) {
 		if h.clock.Now().Sub(h.lastTick) >= time.Minute {
 			h.lastTick = h.clock.Now()
 			h.run()
-			if _, err := h.checker.Run(h.t.Context()); err != nil {
-				h.t.Fatal(err)
-			}
+			_, _ = h.checker.Run(h.t.Context()) // HubSpot may be away: the next run goes on
 		}
 		until := h.clock.Now().Add(step)
 		for f := h.clock.next(until); f != nil; f = h.clock.next(until) {
