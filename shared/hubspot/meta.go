@@ -11,6 +11,7 @@ import (
 const (
 	propertiesPath = "/crm/v3/properties/contacts"
 	accountPath    = "/account-info/v3/details"
+	tokenPath      = "/oauth/v2/private-apps/get/access-token-info"
 )
 
 // Definition is one subscription type. Its business unit is the brand of every write
@@ -86,6 +87,55 @@ func (c *Client) Properties(ctx context.Context) ([]Property, error) {
 		}
 	}
 	return properties, nil
+}
+
+// CreateContactKeyProperty makes the property that holds our contact key: a text that is
+// unique among contacts. KindConflict: there is one of this name.
+func (c *Client) CreateContactKeyProperty(ctx context.Context) error {
+	_, err := c.do(ctx, call{"create property", http.MethodPost, propertiesPath, nil, struct {
+		Name      string `json:"name"`
+		Label     string `json:"label"`
+		Group     string `json:"groupName"`
+		Type      string `json:"type"`
+		FieldType string `json:"fieldType"`
+		Unique    bool   `json:"hasUniqueValue"`
+	}{ContactKeyProperty, "External contact id", "contactinformation", "string", "text", true}})
+	return err
+}
+
+// Token is what HubSpot says about the token itself.
+type Token struct {
+	PortalID int64
+	AppID    int64
+	Scopes   []string
+}
+
+// TokenInfo reads the scopes of a private app's token. Other kinds of token are refused
+// with an error: their scopes show only in what they may do.
+func (c *Client) TokenInfo(ctx context.Context) (Token, error) {
+	text, err := c.cfg.Token(ctx)
+	if err != nil {
+		return Token{}, &Error{Kind: KindNotSent, Code: "hubspot_token_unavailable", Operation: "read token", Portal: c.cfg.Portal,
+			Summary: "the portal's token could not be fetched"}
+	}
+	a, err := c.do(ctx, call{"read token", http.MethodPost, tokenPath, nil, struct {
+		Key string `json:"tokenKey"`
+	}{text}})
+	if err != nil {
+		return Token{}, err
+	}
+	body, err := decode[struct {
+		PortalID flexInt    `json:"hubId"`
+		AppID    flexInt    `json:"appId"`
+		Scopes   []flexText `json:"scopes"`
+	}](c, a)
+	if err != nil {
+		return Token{}, err
+	}
+	if body.Scopes == nil {
+		return Token{}, c.unnamed(a)
+	}
+	return Token{int64(body.PortalID), int64(body.AppID), texts(body.Scopes)}, nil
 }
 
 // resultsOf reads an answer that is a list of results; without one it says nothing.

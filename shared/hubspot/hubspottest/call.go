@@ -250,6 +250,8 @@ func (c *call) operate() {
 		c.propertiesOf(p[4:])
 	case at(0) == "communication-preferences" && (isDated(at(1)) || at(1) == "v4"):
 		c.preferences(p[2:])
+	case strings.Join(p, "/") == "oauth/v2/private-apps/get/access-token-info" && c.r.Method == http.MethodPost:
+		c.tokenInfo()
 	case at(0) == "account-info" && at(1) == "v3" && at(2) == "details":
 		c.write(http.StatusOK, map[string]any{"portalId": c.a.HubID, "timeZone": c.a.TimeZone.String(), "accountType": "STANDARD"})
 	default:

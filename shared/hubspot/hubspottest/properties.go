@@ -83,13 +83,16 @@ func (p Property) view() map[string]any {
 	if fieldType == "" {
 		fieldType = "text"
 	}
+	if p.Multi {
+		fieldType = "checkbox"
+	}
 	options := []map[string]string{}
 	for _, o := range p.Options {
 		options = append(options, map[string]string{"label": o, "value": o})
 	}
 	return map[string]any{
 		"name": p.Name, "label": p.Name, "type": p.Type, "fieldType": fieldType, "hasUniqueValue": p.HasUniqueValue, "options": options,
-		"groupName": "contactinformation",
+		"groupName": "contactinformation", "modificationMetadata": map[string]bool{"readOnlyValue": p.ReadOnly},
 	}
 }
 
@@ -140,17 +143,47 @@ func (c *call) lists(path []string) {
 	switch {
 	case strings.Join(path, "/") == "records/memberships/batch/read" && c.r.Method == http.MethodPost:
 		c.readMemberships()
+	case len(path) == 0 && c.r.Method == http.MethodGet:
+		c.listsByID(c.query["listIds"])
 	case list == nil:
 		c.notFound()
 	case len(path) == 1 && c.r.Method == http.MethodGet:
-		c.write(http.StatusOK, map[string]any{"list": map[string]any{
-			"listId": list.ID, "name": "List " + list.ID, "objectTypeId": "0-1", "processingType": list.ProcessingType,
-		}})
+		c.write(http.StatusOK, map[string]any{"list": list.view()})
 	case len(path) >= 2 && path[1] == "memberships":
 		c.memberships(*list, strings.Join(path[2:], "/"))
 	default:
 		c.notFound()
 	}
+}
+
+func (l List) view() map[string]any {
+	return map[string]any{"listId": l.ID, "name": "List " + l.ID, "objectTypeId": "0-1", "processingType": l.ProcessingType}
+}
+
+// listsByID answers with those that exist.
+func (c *call) listsByID(ids []string) {
+	lists := []any{}
+	for _, l := range c.a.Lists {
+		if slices.Contains(ids, l.ID) {
+			lists = append(lists, l.view())
+		}
+	}
+	c.write(http.StatusOK, map[string]any{"lists": lists})
+}
+
+// tokenInfo answers what a private app's token may do.
+func (c *call) tokenInfo() {
+	var b struct {
+		Key string `json:"tokenKey"`
+	}
+	if !c.decode(&b) {
+		return
+	}
+	if b.Key != c.a.Token || c.a.Scopes == nil {
+		c.fail(http.StatusBadRequest, "VALIDATION_ERROR", "The token is not a private app's")
+		return
+	}
+	c.write(http.StatusOK, map[string]any{"userId": 1, "hubId": c.a.HubID, "appId": 2, "scopes": c.a.Scopes})
 }
 
 // readMemberships answers for the records that are in a list.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -46,6 +47,7 @@ type Portal struct {
 	Properties    []Property
 	Lists         []List
 	BusinessUnits []int64
+	Scopes        []string // what the token says it may do; nil: it does not say
 
 	// Where documents are silent:
 	NoChangeMovesTimestamp  bool // NO_STATUS_CHANGE moves the status's time
@@ -69,6 +71,8 @@ type Property struct {
 	Type           string // string, enumeration, bool, date, datetime, number
 	HasUniqueValue bool
 	Options        []string
+	Multi          bool // several checkboxes
+	ReadOnly       bool
 }
 
 // List is one list. Only MANUAL and SNAPSHOT ones take members.
@@ -143,9 +147,14 @@ func newAccount(p Portal) *account {
 		properties: map[string]Property{}, defs: map[int64]Definition{}, statuses: map[cell]*status{},
 		wide: map[wideCell]*wideStatus{}, members: map[string]map[string]bool{},
 	}
-	for _, name := range []string{"email", "firstname", "lastname", "hs_additional_emails", "hs_object_id", "hs_all_assigned_business_unit_ids"} {
+	for _, name := range []string{"email", "firstname", "lastname", "hs_additional_emails", "hs_object_id"} {
 		a.properties[name] = Property{Name: name, Type: "string"}
 	}
+	brands := Property{Name: "hs_all_assigned_business_unit_ids", Type: "enumeration", Multi: true}
+	for _, id := range p.BusinessUnits {
+		brands.Options = append(brands.Options, strconv.FormatInt(id, 10))
+	}
+	a.properties[brands.Name] = brands
 	for _, property := range p.Properties {
 		a.properties[property.Name] = property
 	}
