@@ -14,10 +14,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes.
+// Exit codes; 0 is success. docs/cli.md lists them.
 const (
-	exitFailed = 1
-	exitUsage  = 2
+	exitFailed    = 1 // it did not work
+	exitUsage     = 2 // a mistake in the command line
+	exitAttention = 3 // it worked, and found a difference or something to look at
 )
 
 // errSilent ends the command as failed; what there was to say has been said.
@@ -38,6 +39,8 @@ func run(ctx context.Context) int {
 		return 0
 	case errors.Is(err, errSilent):
 		return exitFailed
+	case errors.Is(err, errAttention):
+		return exitAttention
 	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"):
 		fmt.Fprintf(os.Stderr, "hubsync: %v\nRun 'hubsync --help' for what there is.\n", err)
 		return exitUsage
@@ -69,5 +72,6 @@ Start with 'hubsync demo': it runs all of it on this machine and shows the resul
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(newDemo(), newDev(), newSoak(), newMigrate(), newEmulate())
+	root.AddCommand(operators()...)
 	return root
 }

@@ -61,6 +61,8 @@ func addBrand(p *hubspottest.Portal, b routing.Brand) {
 			switch t.Kind {
 			case routing.ContactProperty:
 				addProperty(p, t)
+			case routing.BrandAssignment:
+				p.BusinessUnits = append(p.BusinessUnits, t.BusinessUnitID)
 			case routing.ManualSegment:
 				p.Lists = append(p.Lists, hubspottest.List{ID: t.ListID, ProcessingType: "MANUAL"})
 			}
@@ -68,23 +70,27 @@ func addBrand(p *hubspottest.Portal, b routing.Brand) {
 	}
 }
 
+// addProperty makes a property that takes the target's values; one with several entries
+// takes those of every subscription that shares it.
 func addProperty(p *hubspottest.Portal, t routing.Target) {
-	property := hubspottest.Property{Name: t.Name, Type: "enumeration", Options: []string{t.Subscribed, t.Unsubscribed}}
-	for _, value := range property.Options {
-		switch value {
-		case routing.ConsentDate:
-			property.Type, property.Options = "date", nil
-		case routing.ConsentTime:
-			property.Type, property.Options = "datetime", nil
-		}
+	made := hubspottest.Property{Name: t.Name, Type: "enumeration", Multi: t.Multi}
+	switch {
+	case t.Subscribed == routing.ConsentDate || t.Unsubscribed == routing.ConsentDate:
+		made.Type = "date"
+	case t.Subscribed == routing.ConsentTime || t.Unsubscribed == routing.ConsentTime:
+		made.Type = "datetime"
+	case t.Multi:
+		made.Options = []string{t.Subscribed}
+	default:
+		made.Options = []string{t.Subscribed, t.Unsubscribed}
 	}
-	for i, other := range p.Properties {
-		if other.Name == t.Name { // its values are shared by subscriptions
-			p.Properties[i].Options = append(other.Options, property.Options...)
+	for i, held := range p.Properties {
+		if held.Name == t.Name {
+			p.Properties[i].Options = append(held.Options, made.Options...)
 			return
 		}
 	}
-	p.Properties = append(p.Properties, property)
+	p.Properties = append(p.Properties, made)
 }
 
 // startStages starts intake, worker, and the timers of relay and reconcile: the same

@@ -17,6 +17,7 @@ type Portal struct {
 	BurstWindow  time.Duration
 	DailyLimit   int
 	TimeZone     string
+	Plan         string // as its routes file says
 	PausedUntil  *time.Time
 	PauseReason  string
 	PauseOptOuts bool
@@ -35,7 +36,7 @@ func (p Portal) Location() *time.Location {
 }
 
 const selectPortals = `
-SELECT id, hub_id, api_version, burst_limit, burst_window_ms, daily_limit, time_zone,
+SELECT id, hub_id, api_version, burst_limit, burst_window_ms, daily_limit, time_zone, coalesce(capabilities ->> 'plan', ''),
        CASE WHEN paused_until > hubsync.now() AND isfinite(paused_until) THEN paused_until
             WHEN paused_until > hubsync.now() THEN hubsync.now() + interval '10 years' END,
        coalesce(pause_reason, ''), pause_opt_outs,
@@ -52,7 +53,7 @@ func (db *DB) Portals(ctx context.Context) ([]Portal, error) {
 	portals, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Portal, error) {
 		var p Portal
 		var windowMs int64
-		err := row.Scan(&p.ID, &p.HubID, &p.APIVersion, &p.BurstLimit, &windowMs, &p.DailyLimit, &p.TimeZone,
+		err := row.Scan(&p.ID, &p.HubID, &p.APIVersion, &p.BurstLimit, &windowMs, &p.DailyLimit, &p.TimeZone, &p.Plan,
 			&p.PausedUntil, &p.PauseReason, &p.PauseOptOuts, &p.Recovering)
 		p.BurstWindow = time.Duration(windowMs) * time.Millisecond
 		return p, err

@@ -1,0 +1,75 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+const sampleSubscribed = `
+SELECT DISTINCT c.email_key
+FROM (SELECT s.contact_key FROM contact_subscription_state s WHERE s.portal_id = $1 AND s.applied_state = 'subscribed' LIMIT $2) s
+JOIN contacts c ON c.contact_key = s.contact_key AND c.erasing_at IS NULL AND c.erased_at IS NULL`
+
+// SampleSubscribed returns addresses of some people who are subscribed in a portal.
+func (db *DB) SampleSubscribed(ctx context.Context, portalID string, limit int) ([]string, error) {
+	rows, err := db.pool.Query(ctx, sampleSubscribed, portalID, limit)
+	if err != nil {
+		return nil, fmt.Errorf("sample subscribed people of portal %s: %w", portalID, err)
+	}
+	addresses, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("sample subscribed people of portal %s: %w", portalID, err)
+	}
+	return addresses, nil
+}
+
+// OwnOptOut is an opt-out that we wrote, and what HubSpot said of it.
+type OwnOptOut struct {
+	EmailKey           string
+	SubscriptionTypeID int64
+	EventID            uuid.UUID
+	Stamp              time.Time // HubSpot's
+}
+
+const sampleOwnOptOuts = `
+SELECT c.email_key, (e.payload ->> 'subscriptionTypeId')::bigint, s.own_opt_out_event_id::text, s.own_opt_out_stamp
+FROM contact_subscription_state s
+JOIN hubspot_outbox_events e ON e.id = s.own_opt_out_event_id
+JOIN contacts c ON c.contact_key = s.contact_key AND c.erasing_at IS NULL AND c.erased_at IS NULL
+WHERE s.portal_id = $1 AND s.own_opt_out_stamp IS NOT NULL AND s.applied_state = 'unsubscribed'
+LIMIT $2`
+
+// SampleOwnOptOuts returns some opt-outs that HubSpot confirmed to us in a portal.
+func (db *DB) SampleOwnOptOuts(ctx context.Context, portalID string, limit int) ([]OwnOptOut, error) {
+	rows, err := db.pool.Query(ctx, sampleOwnOptOuts, portalID, limit)
+	if err != nil {
+		return nil, fmt.Errorf("sample own opt-outs of portal %s: %w", portalID, err)
+	}
+	own, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o OwnOptOut, err error) {
+		var event string
+		if err = row.Scan(&o.EmailKey, &o.SubscriptionTypeID, &event, &o.Stamp); err == nil {
+			o.EventID, err = uuid.Parse(event)
+		}
+		return o, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sample own opt-outs of portal %s: %w", portalID, err)
+	}
+	return own, nil
+}
+
+const setCapability = `
+UPDATE hubspot_portals SET capabilities = capabilities || jsonb_build_object($2::text, $3::boolean), updated_at = hubsync.now()
+WHERE id = $1`
+
+// SetCapability notes something that a portal was found to do, or not.
+func (db *DB) SetCapability(ctx context.Context, portalID, name string, has bool) error {
+	if _, err := db.pool.Exec(ctx, setCapability, portalID, name, has); err != nil {
+		return fmt.Errorf("note capability %s of portal %s: %w", name, portalID, err)
+	}
+	return nil
+}
