@@ -51,14 +51,11 @@ type opening struct {
 }
 
 // section reads a part of the configuration; what is wrong with it becomes a check that
-// fails. It reports whether all was well.
-func (o *opening) section(name, fix string, read func(*config.Reader) error) bool {
-	err := read(config.NewReader(o.Getenv, o.Secrets))
-	if err == nil {
-		return true
+// fails.
+func (o *opening) section(name, fix string, read func(*config.Reader) error) {
+	if err := read(config.NewReader(o.Getenv, o.Secrets)); err != nil {
+		o.checks = append(o.checks, Check{Name: name, Fix: fix, Run: func(context.Context) (string, error) { return "", err }})
 	}
-	o.checks = append(o.checks, Check{Name: name, Fix: fix, Run: func(context.Context) (string, error) { return "", err }})
-	return false
 }
 
 func (o *opening) database(ctx context.Context, cfg *Config) {

@@ -312,6 +312,7 @@ func fixOf(err error, portal string) string {
 			return "try again later"
 		case hubspot.KindNotSent:
 			return "check the token's variable, HUBSPOT_BASE_URL and the network"
+		default:
 		}
 	}
 	return "run 'hubsync doctor'"
