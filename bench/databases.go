@@ -17,7 +17,8 @@ import (
 // settings are the same for everybody. Nothing is synced to disk: what is compared is
 // the work that a design makes, not the disk of this machine.
 var settings = map[string]string{
-	"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min", "maintenance_work_mem": "256MB",
+	"synchronous_commit": "on",
+	"shared_buffers":     "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min", "maintenance_work_mem": "256MB",
 	"work_mem": "16MB", "random_page_cost": "1.1", "jit": "off", "autovacuum_naptime": "5s",
 }
 

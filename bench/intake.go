@@ -3,16 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"strconv"
-	"strings"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
-	"hubsync/shared/intake"
-	"hubsync/shared/postgres"
 	"hubsync/shared/routing"
 )
 
@@ -28,13 +21,15 @@ func parseRoutes(text string) (*routing.File, error) { return routing.Parse([]by
 const (
 	ourExec       = "hubsync exec"
 	ourPrepared   = "hubsync prepared"
+	ourNewcomers  = "hubsync exec, newcomers"
 	riverExec     = "river exec"
 	riverPrepared = "river prepared"
 	pgbenchExec   = "pgbench exec"
 )
 
-// benchIntake sends decisions of new contacts through the real handler, beside River's
-// transactional enqueue with a business row, and pgbench with the handler's SQL.
+// benchIntake sends decisions through the real handler, of people who are known and of
+// newcomers, beside River's transactional enqueue with a business row, and pgbench with
+// the handler's SQL.
 func benchIntake(ctx context.Context, b *bench) ([]row, error) {
 	var rows []row
 	for i, clients := range b.form.clients {
@@ -63,7 +58,9 @@ func intakeRows(s map[string]series, clients int, isTarget bool) []row {
 	if len(s[pgbenchExec]) == 0 {
 		rows[2].measured, rows[2].ratio, rows[2].note = nil, nil, "pgbench is not installed"
 	}
-	rows = append(rows, row{what: what + ", prepared", unit: "/s", measured: s[ourPrepared], ratio: s[ourPrepared].over(s[riverPrepared]), note: "÷ River prepared"})
+	rows = append(rows,
+		row{what: what + ", prepared", unit: "/s", measured: s[ourPrepared], ratio: s[ourPrepared].over(s[riverPrepared]), note: "÷ River prepared"},
+		row{what: what + ", exec, newcomers", unit: "/s", measured: s[ourNewcomers], ratio: s[ourNewcomers].over(s[riverExec]), note: "÷ River exec"})
 	if !isTarget {
 		for i := range rows {
 			rows[i].want, rows[i].gate, rows[i].short, rows[i].target = 0, 0, "", "("+rows[i].target+")"
@@ -79,7 +76,8 @@ func intakeRounds(ctx context.Context, b *bench, clients int) (map[string]series
 		make func(context.Context, *bench, int, pgx.QueryExecMode) (func(context.Context, int) (int, error), func(), error)
 		mode pgx.QueryExecMode
 	}{
-		{ourExec, ourIntake, pgx.QueryExecModeExec}, {ourPrepared, ourIntake, pgx.QueryExecModeCacheStatement},
+		{ourExec, knownIntake, pgx.QueryExecModeExec}, {ourPrepared, knownIntake, pgx.QueryExecModeCacheStatement},
+		{ourNewcomers, newIntake, pgx.QueryExecModeExec},
 		{riverExec, riverIntake, pgx.QueryExecModeExec}, {riverPrepared, riverIntake, pgx.QueryExecModeCacheStatement},
 	} {
 		op, closePool, err := c.make(ctx, b, clients, c.mode)
@@ -99,37 +97,4 @@ func intakeRounds(ctx context.Context, b *bench, clients int) (map[string]series
 		contenders = append(contenders, contender{pgbenchExec, bare.round})
 	}
 	return interleave(ctx, b.form.rounds, contenders)
-}
-
-// ourIntake is the real handler over a database of its own; every call is a decision of
-// somebody new, the most work that a decision can be.
-func ourIntake(ctx context.Context, b *bench, clients int, mode pgx.QueryExecMode) (func(context.Context, int) (int, error), func(), error) {
-	routes, err := parseRoutes(oneRoute)
-	if err != nil {
-		return nil, nil, err
-	}
-	db, err := b.pg.hubsync(ctx, routes)
-	if err != nil {
-		return nil, nil, err
-	}
-	pool, err := db.pool(ctx, clients, mode)
-	if err != nil {
-		return nil, nil, err
-	}
-	handler := intake.New(intake.Config{DB: postgres.New(pool)})
-	var n atomic.Int64
-	return func(ctx context.Context, _ int) (int, error) {
-		id := strconv.FormatInt(n.Add(1), 10)
-		body := `{"contactKey":"customer-` + id + `","email":"person-` + id + `@example.com","productId":"newsletter",` +
-			`"desiredState":"subscribed","occurredAt":"2026-01-02T03:04:05Z","consent":{"legalBasis":"CONSENT_WITH_NOTICE","explanation":"footer form"}}`
-		request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/brands/acme/subscriptions", strings.NewReader(body))
-		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Idempotency-Key", "key-"+id)
-		answer := httptest.NewRecorder()
-		handler.ServeHTTP(answer, request)
-		if answer.Code != http.StatusAccepted {
-			return 0, fmt.Errorf("intake answered %d: %s", answer.Code, answer.Body)
-		}
-		return 1, nil
-	}, pool.Close, nil
 }

@@ -69,13 +69,12 @@ type DecisionReceipt struct {
 	AcceptedAt  time.Time
 }
 
-// One statement, no BEGIN: the transaction is the statement, and one round trip.
+// One statement, no BEGIN: the transaction is the statement, and one round trip. It is
+// bare, because `exec` mode parses and plans it at every call: the parameters' types are
+// those of the function.
 const acceptQuery = `
-SELECT outcome, coalesce(request_id::text, ''), coalesce(request_hash, ''), coalesce(sync_status, ''),
-       coalesce(sequence, 0), coalesce(accepted_at, 'epoch')
-FROM hubsync.accept_v1(
-  $1::uuid, $2::uuid, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text,
-  $11::text, $12::timestamptz, $13::jsonb, $14::smallint, $15::text, $16::interval)`
+SELECT outcome, request_id::text, request_hash, sync_status, sequence, accepted_at
+FROM hubsync.accept_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
 
 // Accept stores a decision with its event in one round trip. A lost race (a twin
 // with the same key, a contact made at the same moment, a deadlock) is run once
@@ -101,19 +100,22 @@ func (db *DB) accept(ctx context.Context, d Decision) (DecisionReceipt, error) {
 		traceparent = &d.Traceparent
 	}
 	var r DecisionReceipt
-	var requestID string
+	var requestID, hash, status *string // NULL where nothing is stored under the key
+	var sequence *int64
+	var acceptedAt *time.Time
 	err := db.pool.QueryRow(ctx, acceptQuery,
 		d.RequestID.String(), d.EventID.String(), d.BrandID, d.ProductID, d.ContactKey,
 		d.Email, d.EmailKey, string(d.DesiredState), d.IdempotencyKey, d.RequestHash,
 		d.Source, d.OccurredAt, consent, int16(d.Lane), traceparent, d.UndatedWindow,
-	).Scan(&r.Outcome, &requestID, &r.RequestHash, &r.Status, &r.Sequence, &r.AcceptedAt)
-	if err != nil {
-		return DecisionReceipt{}, err
+	).Scan(&r.Outcome, &requestID, &hash, &status, &sequence, &acceptedAt)
+	if err != nil || requestID == nil {
+		return r, err
 	}
-	if requestID == "" {
-		return DecisionReceipt{Outcome: r.Outcome}, nil
+	if sequence != nil {
+		r.Sequence = *sequence
 	}
-	r.RequestID, err = uuid.Parse(requestID)
+	r.RequestHash, r.Status, r.AcceptedAt = *hash, *status, *acceptedAt
+	r.RequestID, err = uuid.Parse(*requestID)
 	return r, err
 }
 
