@@ -1,11 +1,15 @@
 package simtest
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +19,7 @@ import (
 	"hubsync/shared/hubspot"
 	"hubsync/shared/hubspot/hubspottest"
 	"hubsync/shared/intake"
+	"hubsync/shared/outbox"
 	"hubsync/shared/postgres"
 	"hubsync/shared/postgres/postgrestest"
 	"hubsync/shared/qstash"
@@ -32,6 +37,7 @@ type hours struct {
 	delivery *inProcess
 	// transport carries the calls to HubSpot; a test may put its own faults there.
 	transport *switched
+	mail      *switched // carries QStash's deliveries
 	checker   *reconcile.Checker
 	lastTick  time.Time
 }
@@ -80,8 +86,9 @@ func (h *hours) connect() {
 		}, h.clock.Now),
 	})
 	check(err)
-	h.delivery = &inProcess{handler: handler}
-	h.qstash = qstashtest.New(qstashtest.Options{Clock: h.clock, Client: &http.Client{Transport: h.delivery}})
+	h.delivery, h.mail = &inProcess{handler: handler}, &switched{}
+	h.mail.set(h.delivery)
+	h.qstash = qstashtest.New(qstashtest.Options{Clock: h.clock, Client: &http.Client{Transport: h.mail}})
 	h.t.Cleanup(h.qstash.Close)
 	h.client, err = qstash.New(qstash.Config{BaseURL: "http://qstash.example.com", Token: token(qstashtest.DefaultToken),
 		HTTPClient: &http.Client{Transport: &inProcess{handler: h.qstash.Handler()}}})
@@ -255,4 +262,56 @@ func TestFourHoursOfPause(t *testing.T) {
 			t.Fatalf("p%d: %s, must be %s", i, got, want)
 		}
 	}
+}
+
+// dying is a worker that dies after its claim whenever a message holds one event.
+type dying struct {
+	*inProcess
+	world  *hours
+	poison string
+	deaths int
+}
+
+// RoundTrip claims as the worker would, and is never heard of again.
+func (d *dying) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(string(body), d.poison) {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return d.inProcess.RoundTrip(r)
+	}
+	ids, err := outbox.DecodeMessage(body)
+	if err != nil {
+		return nil, err
+	}
+	d.deaths++
+	_, err = d.world.db.ClaimEvents(d.world.t.Context(), ids, postgres.ClaimOptions{
+		Lease: outbox.WorkerLease, Late: outbox.LateWindow, CheckDelay: time.Minute, MaxAttempts: outbox.MaxAttempts,
+	})
+	return nil, errors.Join(errors.New("the process is gone"), err)
+}
+
+// A worker that dies on one event of a hundred: the other 99 are synced within two
+// re-drives, and the one is dead after its cap.
+func TestOneEventThatKillsItsWorker(t *testing.T) {
+	t.Parallel()
+	h := newHours(t)
+	for range 100 {
+		h.decide(fmt.Sprintf("p%d@example.com", h.serial), "plain", "unsubscribed", h.clock.Now())
+	}
+	killer := &dying{inProcess: h.delivery, world: h, poison: h.text(`SELECT id::text FROM hubspot_outbox_events ORDER BY id OFFSET 50 LIMIT 1`)}
+	h.mail.set(killer)
+	h.pass(10*time.Minute, 5*time.Second, nil)
+	if got := h.text(`SELECT count(*) || ' synced, generation at most ' || max(generation) FROM hubspot_outbox_events WHERE status = 'synced'`); got != "99 synced, generation at most 2" {
+		t.Error(got)
+	}
+	for range 8 {
+		h.pass(30*time.Minute, 30*time.Second, nil)
+	}
+	if got := h.text(`SELECT status || ' ' || coalesce(last_error_code, '-') || ' ' || process_attempts FROM hubspot_outbox_events WHERE id = $1`, killer.poison); got != "dead worker_lost 8" {
+		t.Error(got)
+	}
+	t.Logf("%d workers died", killer.deaths)
 }
