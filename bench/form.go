@@ -13,19 +13,25 @@ type form struct {
 	drain   int           // pending events while relays drain them
 	relays  []int         // at once; the last one but in the quick form is the most
 	seed    time.Duration // the seed's query is slow: a round of it takes longer
+	probes  int           // of latency
+	cells   [][]string    // what converges, the ones of a group at once
+	watch   time.Duration // how long they are watched
 }
 
 var forms = map[string]form{
 	"quick": {
 		rounds: 3, round: 1200 * time.Millisecond, clients: []int{8},
-		small: 40_000, large: 400_000, drain: 600_000, relays: []int{2}, seed: 2 * time.Second,
+		small: 30_000, large: 300_000, drain: 600_000, relays: []int{2}, seed: 2 * time.Second,
+		probes: 25, cells: [][]string{{"live", "busy"}}, watch: 11 * time.Second,
 	},
 	"standard": {
 		rounds: 5, round: 3 * time.Second, clients: []int{8, 1, 32},
 		small: 100_000, large: 1_000_000, drain: 600_000, relays: []int{2, 1, 4, 8}, seed: 4 * time.Second,
+		probes: 100, cells: [][]string{{"optout"}, {"property"}, {"live"}, {"busy"}}, watch: 22 * time.Second,
 	},
 	"full": {
 		rounds: 7, round: 5 * time.Second, clients: []int{8, 1, 32},
 		small: 100_000, large: 5_000_000, drain: 600_000, relays: []int{2, 1, 4, 8}, seed: 5 * time.Second,
+		probes: 200, cells: [][]string{{"optout"}, {"property"}, {"live"}, {"busy"}}, watch: 44 * time.Second,
 	},
 }

@@ -43,6 +43,7 @@ var benchmarks = []benchmark{
 	{"claim", benchClaim},
 	{"drain", benchDrain},
 	{"budget", benchBudget},
+	{"converge", benchConverge},
 }
 
 // bench is what the benchmarks share.
