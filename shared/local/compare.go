@@ -129,20 +129,33 @@ func (c *comparison) contact(e Expected, r routed, contact hubspottest.ContactVi
 		}
 		switch t.Kind {
 		case routing.ContactProperty:
-			want := t.Unsubscribed
-			if e.Status == "SUBSCRIBED" {
-				want = t.Subscribed
-			}
-			got := contact.Properties[t.Name]
-			if got != want {
-				c.say("%s: property %s is %q, must be %q", e.Email, t.Name, got, want)
-			}
+			c.property(e, t, contact.Properties[t.Name])
 		case routing.BrandAssignment:
 			units := strings.Split(contact.Properties[plan.BrandsProperty], ";")
 			if e.Status == "SUBSCRIBED" && !slices.Contains(units, strconv.FormatInt(t.BusinessUnitID, 10)) {
 				c.say("%s is not assigned to brand %d", e.Email, t.BusinessUnitID)
 			}
 		}
+	}
+}
+
+// property judges one property; of the decision's time only that it stands there.
+func (c *comparison) property(e Expected, t routing.Target, got string) {
+	want := t.Unsubscribed
+	if e.Status == "SUBSCRIBED" {
+		want = t.Subscribed
+	}
+	switch {
+	case t.Multi:
+		if has := slices.Contains(strings.Split(got, ";"), t.Subscribed); has != (e.Status == "SUBSCRIBED") {
+			c.say("%s: property %s is %q: entry %q is there: %t", e.Email, t.Name, got, t.Subscribed, has)
+		}
+	case want == routing.ConsentDate || want == routing.ConsentTime:
+		if got == "" {
+			c.say("%s: property %s is empty, must hold the consent's time", e.Email, t.Name)
+		}
+	case got != want:
+		c.say("%s: property %s is %q, must be %q", e.Email, t.Name, got, want)
 	}
 }
 
