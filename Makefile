@@ -2,6 +2,7 @@
 GO ?= go
 BIN := $(CURDIR)/.bin
 GOLANGCI_VERSION := v2.15.0
+LAMBDA_FLAGS := -tags lambda.norpc -trimpath -ldflags '-s -w'
 FUNCTIONS := intake relay worker reconcile admin
 
 .PHONY: help demo dev test lint build model interop boundaries bench-quick bench bench-full clean
@@ -35,10 +36,14 @@ lint: $(BIN)/golangci-lint ## formatting, vet, linters, import directions, modul
 $(BIN)/golangci-lint:
 	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 
+# What sam build calls for each function of template.yaml, and what it passes.
+build-AdminFunction build-IntakeFunction build-RelayFunction build-WorkerFunction build-ReconcileFunction: build-%Function:
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build $(LAMBDA_FLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)
+
 build: $(FUNCTIONS:%=build/%/bootstrap) ## the Lambda functions' arm64 bootstraps
 
 build/%/bootstrap: FORCE
-	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -tags lambda.norpc -trimpath -ldflags '-s -w' -o $@ ./functions/$*
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build $(LAMBDA_FLAGS) -o $@ ./functions/$*
 
 .PHONY: FORCE
 FORCE:
