@@ -5,7 +5,7 @@ GOLANGCI_VERSION := v2.15.0
 LAMBDA_FLAGS := -tags lambda.norpc -trimpath -ldflags '-s -w'
 FUNCTIONS := intake relay worker reconcile admin
 
-.PHONY: help demo dev test lint build model interop boundaries bench-quick bench bench-full clean
+.PHONY: help demo dev test pooled lint build model interop boundaries bench-quick bench bench-full clean
 .PHONY: soak
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,6 +18,9 @@ dev: ## run all of it until Ctrl-C
 
 test: ## every test, with the race detector, over a PostgreSQL of its own
 	$(GO) test -race -shuffle=on -timeout 10m ./...
+
+pooled: ## what speaks to the database, through PgBouncer in transaction mode
+	HUBSYNC_TEST_POOLER=1 $(GO) test -count=1 -timeout 10m ./shared/postgres/... ./shared/intake ./shared/relay ./shared/reconcile
 
 model: ## explore the protocol exhaustively, with and without each of its rules
 	@$(GO) test -count=1 -v ./shared/simtest/model | awk '!/^=== /{print} /^(FAIL|--- FAIL)/{bad=1} END{exit bad}'

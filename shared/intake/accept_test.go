@@ -316,10 +316,8 @@ func TestAddressChangesRace(t *testing.T) {
 	w := newWorld(t)
 	// A request whose address moved away while it waited starts again instead of
 	// raising its lock; the short timeout keeps the test short if two ever deadlock.
-	w.useCopyOfPool(func(c *pgxpool.Config) {
-		c.MaxConns = 16
-		c.ConnConfig.RuntimeParams["deadlock_timeout"] = "20ms"
-	})
+	w.setting("deadlock_timeout", "= '20ms'")
+	w.useCopyOfPool(func(c *pgxpool.Config) { c.MaxConns = 16 })
 	w.decide("usr_1", "start@example.com", "newsletter", "subscribed", "")
 	w.decide("usr_2", "other@example.com", "newsletter", "subscribed", "")
 	together(16, func(i int) {
@@ -341,6 +339,13 @@ func TestAddressChangesRace(t *testing.T) {
 	}
 }
 
+// setting sets a parameter of the sessions where a deployment does: outside them.
+func (w *world) setting(parameter, value string) {
+	w.t.Helper()
+	w.exec(`ALTER DATABASE ` + w.pool.Config().ConnConfig.Database + ` SET ` + parameter + ` ` + value)
+	postgrestest.NewSessions(w.t, w.pool)
+}
+
 func TestBusyContactIsAnsweredWith409(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -355,8 +360,9 @@ func TestBusyContactIsAnsweredWith409(t *testing.T) {
 	}
 	content := bodyOf("usr_1", "ann@example.com", "newsletter", "unsubscribed", "")
 	for parameter, value := range map[string]string{"lock_timeout": "100ms", "statement_timeout": "150ms"} {
-		w.useCopyOfPool(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams[parameter] = value })
+		w.setting(parameter, "= '"+value+"'")
 		response := w.post("busy", content)
+		w.setting(parameter, "TO DEFAULT")
 		checkProblem(t, response, 409, "busy")
 		if wait := response.Header().Get("Retry-After"); wait != "1" {
 			t.Errorf("%s: Retry-After %q", parameter, wait)

@@ -180,7 +180,7 @@ func TestAClaimTakesItsLimitUnderANestedLoop(t *testing.T) {
 	w.accept("acme", "subscribed", outbox.LaneLive, 200)
 	w.exec(`ALTER DATABASE ` + query[string](w, `SELECT current_database()`) + ` SET enable_hashjoin = off`)
 	w.exec(`ALTER DATABASE ` + query[string](w, `SELECT current_database()`) + ` SET enable_mergejoin = off`)
-	w.pool.Reset()
+	postgrestest.NewSessions(t, w.pool)
 	if off := query[string](w, `SHOW enable_hashjoin`); off != "off" {
 		t.Fatal("the nested loop is not forced")
 	}

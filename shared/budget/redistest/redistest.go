@@ -38,7 +38,7 @@ func start(ctx context.Context) (*child.Process, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	process, err := child.Start(nil, "/", program, "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no", "--loglevel", "warning")
+	process, err := child.Start(nil, "", program, "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no", "--loglevel", "warning")
 	if err != nil {
 		return nil, "", err
 	}

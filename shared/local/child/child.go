@@ -18,6 +18,8 @@ import (
 
 const supervise = `
 trap '' INT TERM HUP
+folder=$1
+shift
 "$@" </dev/null 3<&- &
 server=$!
 ( cat; kill -TERM $server; sleep 3; kill -KILL $server ) <&3 >/dev/null 2>&1 &
@@ -26,6 +28,7 @@ exec 3<&-
 wait $server
 status=$?
 kill $watcher 2>/dev/null
+[ -z "$folder" ] || rm -rf "$folder"
 exit $status`
 
 const (
@@ -43,16 +46,17 @@ type Process struct {
 	log      *tail
 }
 
-// Start starts a server as another user (nil: ourselves) in a folder.
-func Start(owner *syscall.Credential, dir, program string, args ...string) (*Process, error) {
+// Start starts a server as another user (nil: ourselves). folder is its own, and goes
+// with it; empty: it has none.
+func Start(owner *syscall.Credential, folder, program string, args ...string) (*Process, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
 	p := &Process{name: program, lifeline: write, done: make(chan struct{}), log: &tail{}}
 	// Its life is bound to the lifeline, not to a context.
-	cmd := exec.CommandContext(context.Background(), "/bin/sh", append([]string{"-c", supervise, "sh", program}, args...)...)
-	cmd.ExtraFiles, cmd.Dir, cmd.Stdout, cmd.Stderr = []*os.File{read}, dir, p.log, p.log
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", append([]string{"-c", supervise, "sh", folder, program}, args...)...)
+	cmd.ExtraFiles, cmd.Dir, cmd.Stdout, cmd.Stderr = []*os.File{read}, "/", p.log, p.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner, Setpgid: true}
 	err = cmd.Start()
 	_ = read.Close() // the child has its own

@@ -40,6 +40,7 @@ listen_addr = 127.0.0.1
 listen_port = %d
 unix_socket_dir =
 auth_type = any
+admin_users = postgres
 pool_mode = transaction
 max_client_conn = 1000
 default_pool_size = %d
@@ -122,6 +123,20 @@ func find() (string, error) {
 // URL is the pooler's URL of a database, without TLS.
 func (s *Server) URL(database string) string {
 	return "postgres://postgres@" + s.Addr + "/" + database + "?sslmode=disable"
+}
+
+// Reconnect replaces the server connections of a database by new ones, each when its
+// transaction is over.
+func (s *Server) Reconnect(ctx context.Context, database string) error {
+	conn, err := pgx.Connect(ctx, s.URL("pgbouncer")+"&default_query_exec_mode=simple_protocol")
+	if err != nil {
+		return fmt.Errorf("PgBouncer's console: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // the command's error is what counts
+	if _, err := conn.Exec(ctx, "RECONNECT "+database); err != nil {
+		return fmt.Errorf("PgBouncer: RECONNECT: %w", err)
+	}
+	return nil
 }
 
 // Stop ends the pooler and removes what it made.

@@ -1,6 +1,8 @@
 // Package postgrestest gives every test a database of its own on a real PostgreSQL:
 // cloned from a migrated template, in exec mode as in production, dropped afterwards.
-// Where there is no PostgreSQL the test fails and says what to install.
+// Where there is no PostgreSQL the test fails and says what to install. With
+// HUBSYNC_TEST_POOLER=1 the pools lead through PgBouncer in transaction mode (make
+// pooled): what keeps a session's state between two transactions fails there.
 package postgrestest
 
 import (
@@ -19,7 +21,11 @@ import (
 
 	"hubsync/shared/local/pgserver"
 	"hubsync/shared/postgres"
+	"hubsync/shared/postgres/pgbouncertest"
 )
+
+// PoolerVariable is the variable that puts PgBouncer before every pool.
+const PoolerVariable = "HUBSYNC_TEST_POOLER"
 
 // maxConns is what the concurrency tests of one database need.
 const maxConns = 40
@@ -30,6 +36,7 @@ var cluster struct {
 	once     sync.Once
 	dsn      func(database string) string
 	template string
+	pooler   *pgbouncertest.Server // nil: pools lead to the server itself
 	err      error
 	clone    sync.Mutex // a template is cloned by one at a time
 }
@@ -65,12 +72,32 @@ func DSN(t testing.TB) string {
 // Open returns a pool over the database of a DSN, closed with the test.
 func Open(t testing.TB, dsn string) *pgxpool.Pool {
 	t.Helper()
+	if cluster.pooler != nil {
+		target, err := pgx.ParseConfig(dsn)
+		if err != nil {
+			t.Fatal("the test database's URL cannot be read")
+		}
+		dsn = cluster.pooler.URL(target.Database)
+	}
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: dsn, MaxConns: maxConns})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// NewSessions has every later query of a pool run on a new session, so that what ALTER
+// DATABASE … SET says holds.
+func NewSessions(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	pool.Reset()
+	if cluster.pooler == nil {
+		return
+	}
+	if err := cluster.pooler.Reconnect(t.Context(), pool.Config().ConnConfig.Database); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func start() error {
@@ -83,7 +110,14 @@ func start() error {
 	if err := administer(ctx, "CREATE DATABASE "+cluster.template); err != nil {
 		return fmt.Errorf("make the template database: %w", err)
 	}
-	_, _, err := postgres.Migrate(ctx, cluster.dsn(cluster.template))
+	if _, _, err := postgres.Migrate(ctx, cluster.dsn(cluster.template)); err != nil {
+		return err
+	}
+	if os.Getenv(PoolerVariable) != "1" {
+		return nil
+	}
+	var err error
+	cluster.pooler, err = pgbouncertest.Start(ctx, cluster.dsn("postgres"), pgbouncertest.Options{PoolSize: maxConns})
 	return err
 }
 
