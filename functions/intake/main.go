@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"hubsync/functions/internal/clients"
@@ -14,6 +15,7 @@ func main() {
 	s := clients.New()
 	database := s.Reader.Database()
 	window := s.Int("UNDATED_WINDOW_SECONDS", 60, 0, 3600)
+	brandClaim := s.Text("JWT_BRAND_CLAIM", "") // set where callers bring a token
 	if err := s.Err(); err != nil {
 		s.Fatal(err)
 	}
@@ -24,6 +26,9 @@ func main() {
 	cfg := intake.Config{DB: db, Clock: time.Now, Logger: s.Logger, UndatedWindow: time.Duration(window) * time.Second}
 	if window == 0 {
 		cfg.UndatedWindow = -1
+	}
+	if brandClaim != "" {
+		cfg.Brands = func(r *http.Request) string { return lambdahttp.Claim(r.Context(), brandClaim) }
 	}
 	s.Start(lambdahttp.Handler(db.Thawed(intake.New(cfg)), s.Logger))
 }

@@ -19,8 +19,9 @@ func main() {
 	keys := clients.Keys(s.Secret("QSTASH_CURRENT_SIGNING_KEY", true), s.Secret("QSTASH_NEXT_SIGNING_KEY", false))
 	redisURL := s.Secret("REDIS_URL", true)
 	hubspotURL := s.URL("HUBSPOT_BASE_URL", hubspot.DefaultBaseURL)
+	subject, region := s.WorkerURL()
 	cfg := worker.Config{
-		Env: s.Env(), Subject: s.URL("HUBSPOT_WORKER_URL", ""), Clock: time.Now, Random: rand.Float64, Logger: s.Logger,
+		Env: s.Env(), Subject: subject, Region: region, Clock: time.Now, Random: rand.Float64, Logger: s.Logger,
 		Verifier: qstash.NewVerifier(keys, time.Now),
 	}
 	scriptPrefix := s.RedisScriptPrefix()

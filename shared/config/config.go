@@ -113,8 +113,8 @@ func (r *Reader) Env() string {
 	return env
 }
 
-// Database says how to reach PostgreSQL: a URL, or PGHOST… with an IAM token as the
-// password of every new connection.
+// Database says how to reach PostgreSQL: a URL, or PGHOST… with an IAM token or a
+// secret's password as the password of every new connection.
 type Database struct {
 	URL     Value
 	UsesURL bool
@@ -123,29 +123,55 @@ type Database struct {
 	Name    string
 	User    string
 	Region  string
+	// Password is used where UsesPassword: text, or JSON with a member password as RDS
+	// keeps it. Asked for at every new connection, because RDS rotates it.
+	Password     Value
+	UsesPassword bool
 }
 
-// Database reads DATABASE_URL (or its ARN form), or PGHOST, PGPORT, PGDATABASE,
-// PGUSER and AWS_REGION together with DB_IAM_AUTH=true.
+// Database reads DATABASE_URL (or its ARN form); or PGHOST, PGPORT, PGDATABASE and PGUSER
+// together with DB_IAM_AUTH=true and AWS_REGION, or with DB_PASSWORD (or its ARN form).
 func (r *Reader) Database() Database {
-	if r.getenv("DB_IAM_AUTH") != "true" {
-		if flag := r.getenv("DB_IAM_AUTH"); flag != "" && flag != "false" {
-			r.say("DB_IAM_AUTH: %q is neither true nor false", flag)
-		}
+	iam := r.OneOf("DB_IAM_AUTH", "false", "true", "false") == "true"
+	password := r.getenv("DB_PASSWORD") != "" || r.getenv("DB_PASSWORD_SECRET_ARN") != ""
+	if !iam && !password {
 		return Database{URL: r.Secret("DATABASE_URL", true), UsesURL: true}
 	}
-	return Database{
-		Host: r.Required("PGHOST"), Port: r.Int("PGPORT", 5432, 1, 65535), Name: r.Required("PGDATABASE"),
-		User: r.Required("PGUSER"), Region: r.Required("AWS_REGION"),
+	d := Database{
+		Host: r.Required("PGHOST"), Port: r.Int("PGPORT", 5432, 1, 65535), Name: r.Required("PGDATABASE"), User: r.Required("PGUSER"),
 	}
+	if iam {
+		d.Region = r.Required("AWS_REGION")
+		return d
+	}
+	d.Password, d.UsesPassword = r.Secret("DB_PASSWORD", true), true
+	return d
+}
+
+// WorkerURL returns HUBSPOT_WORKER_URL, to which the relay publishes, to the letter. It may
+// be left out where the worker runs behind its own function URL: then the region in which
+// that URL is comes instead.
+func (r *Reader) WorkerURL() (text, region string) {
+	if r.getenv("HUBSPOT_WORKER_URL") != "" {
+		return r.URL("HUBSPOT_WORKER_URL", ""), ""
+	}
+	if region = r.getenv("AWS_REGION"); region == "" {
+		r.say("HUBSPOT_WORKER_URL is not set, and without AWS_REGION there is no function URL to take instead")
+	}
+	return "", region
 }
 
 var portalVariable = regexp.MustCompile(`[^A-Z0-9]`)
 
-// HubSpotToken returns the token of a portal: HUBSPOT_TOKEN_<PORTAL>, the id in upper
-// case with everything but letters and digits as _.
+// HubSpotToken returns the token of a portal: HUBSPOT_TOKEN_<PORTAL> (or its ARN form), the
+// id in upper case with everything but letters and digits as _; else the secret named
+// HUBSPOT_TOKEN_SECRET_PREFIX and the id, so that a new portal needs no deployment.
 func (r *Reader) HubSpotToken(portalID string) Value {
-	return r.Secret(HubSpotTokenName(portalID), true)
+	name, prefix := HubSpotTokenName(portalID), r.getenv("HUBSPOT_TOKEN_SECRET_PREFIX")
+	if prefix != "" && r.store != nil && r.getenv(name) == "" && r.getenv(name+"_SECRET_ARN") == "" {
+		return Value{arn: prefix + portalID, store: r.store}
+	}
+	return r.Secret(name, true)
 }
 
 // HubSpotTokenName is the variable that holds a portal's token.

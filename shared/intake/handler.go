@@ -41,6 +41,10 @@ type Config struct {
 	// date: it may be a delayed one, and must not overtake an opt-out that came just
 	// before it. Default outbox.UndatedWindow; below 0: none.
 	UndatedWindow time.Duration
+	// Brands returns the brands for which a request's caller may speak, as the claim of a
+	// verified token names them (see mayActFor). nil: whoever stands before this handler
+	// decided already, by the path.
+	Brands func(*http.Request) string
 }
 
 type handler struct {
@@ -50,6 +54,7 @@ type handler struct {
 	log     *slog.Logger
 	baseURL string
 	window  time.Duration
+	brands  func(*http.Request) string
 }
 
 // New returns the handler of intake's API. It never redirects, and leaves panics
@@ -57,7 +62,7 @@ type handler struct {
 func New(cfg Config) http.Handler {
 	h := &handler{
 		db: cfg.DB, clock: cfg.Clock, newID: cfg.NewID, log: cfg.Logger,
-		baseURL: strings.TrimRight(cfg.BaseURL, "/"), window: cfg.UndatedWindow,
+		baseURL: strings.TrimRight(cfg.BaseURL, "/"), window: cfg.UndatedWindow, brands: cfg.Brands,
 	}
 	if h.window == 0 {
 		h.window = outbox.UndatedWindow
@@ -98,6 +103,10 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (template strin
 	}
 	if !route.allows(r.Method) {
 		return route.template, methodNotAllowed(route.methods)
+	}
+	if h.brands != nil && !mayActFor(h.brands(r), route.template, params) {
+		return route.template, refusal(http.StatusForbidden, "brand-not-allowed", "This token does not speak for the brand",
+			"Its brand claim names other brands, or none.")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), acceptTimeout)
 	defer cancel()

@@ -67,7 +67,7 @@ func Request(ctx context.Context, event events.APIGatewayV2HTTPRequest) (*http.R
 	}
 	target := &url.URL{Scheme: "https", Host: event.RequestContext.DomainName, RawQuery: event.RawQueryString}
 	setPath(target, withoutStage(event.RawPath, event.RequestContext.Stage))
-	request, err := http.NewRequestWithContext(ctx, event.RequestContext.HTTP.Method, "/", bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(withClaims(ctx, event), event.RequestContext.HTTP.Method, "/", bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("request method is not a token")
 	}

@@ -116,3 +116,27 @@ func TestEitherTellsHTTPFromSchedule(t *testing.T) {
 		}
 	}
 }
+
+func TestClaimIsOfTheVerifiedTokenOnly(t *testing.T) {
+	t.Parallel()
+	e := event("GET", "/v1/x", "", "", false)
+	e.Headers["hubsync_brands"] = "acme" // a header is no claim
+	seen := func() (claim string) {
+		h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { claim = Claim(r.Context(), "hubsync_brands") })
+		if _, err := Handler(h, slog.New(slog.DiscardHandler))(t.Context(), e); err != nil {
+			t.Error(err)
+		}
+		return claim
+	}
+	if got := seen(); got != "" {
+		t.Errorf("claim %q without a token", got)
+	}
+	e.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{}
+	if got := seen(); got != "" {
+		t.Errorf("claim %q of a caller that signed", got)
+	}
+	e.RequestContext.Authorizer.JWT = &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{"hubsync_brands": "[acme nordic]"}}
+	if got := seen(); got != "[acme nordic]" {
+		t.Errorf("claim %q", got)
+	}
+}

@@ -11,7 +11,7 @@ import (
 // events that are still queued become due again in a new generation; every other
 // state has its own deadline, so a late or repeated callback changes nothing.
 func (w *Worker) serveFailed(rw http.ResponseWriter, r *http.Request) {
-	body, answer, ok := w.verified(r.Context(), r, w.Subject+"/failed")
+	body, answer, ok := w.verified(r.Context(), r, callbackOf(w.subject(r)))
 	if !ok {
 		answer.write(rw)
 		return

@@ -20,7 +20,7 @@ func (w *Worker) serveMessage(rw http.ResponseWriter, r *http.Request) {
 	started := w.Clock()
 	ctx, cancel := context.WithTimeout(r.Context(), w.Limit)
 	defer cancel()
-	body, reply, ok := w.verified(ctx, r, w.Subject)
+	body, reply, ok := w.verified(ctx, r, w.subject(r))
 	if !ok {
 		reply.write(rw)
 		return

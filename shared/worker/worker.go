@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,15 +21,20 @@ import (
 	"hubsync/shared/qstash"
 )
 
-// Config says what a worker works with. DB, Verifier, Subject, Budget, Client and Env
-// are required; every other field has a default.
+// Config says what a worker works with. DB, Verifier, Subject or Region, Budget, Client
+// and Env are required; every other field has a default.
 type Config struct {
 	DB       *postgres.DB
 	Verifier *qstash.Verifier
 	// Subject is the URL that the relay publishes to, exactly; the failure callback
 	// is at Subject + "/failed".
 	Subject string
-	Budget  *budget.Limiter
+	// Region is for a worker behind its own function URL, where Subject is empty: the
+	// template could name that URL only by a circular reference. Each request's host must
+	// then be a function URL of this AWS region, and the request be one that package
+	// lambdahttp made: there the host is what Lambda says, not what a header says.
+	Region string
+	Budget *budget.Limiter
 	// Client returns the client of a portal; the caller keeps it between calls.
 	Client func(portalID string) (*hubspot.Client, error)
 	// Env is part of the marker by which our own opt-outs are known again.
@@ -89,8 +95,8 @@ func (c Config) validate() error {
 	if c.DB == nil || c.Verifier == nil || c.Budget == nil || c.Client == nil {
 		return errors.New("worker: DB, Verifier, Budget and Client are required")
 	}
-	if c.Subject == "" || c.Env == "" {
-		return errors.New("worker: Subject and Env are required")
+	if (c.Subject == "" && c.Region == "") || c.Env == "" {
+		return errors.New("worker: Subject (or Region, behind the worker's own function URL) and Env are required")
 	}
 	if c.Clock == nil || c.Random == nil || c.Logger == nil {
 		return errors.New("worker: Clock, Random and Logger are required")
@@ -107,27 +113,30 @@ type Worker struct {
 	portals portalCache
 	singles singleMode
 	outages outages
+
+	base    string         // the path of the worker's URL
+	ownHost *regexp.Regexp // the form of its function URL's host, where there is no Subject
 }
 
-// New returns the handler of POST / (messages) and POST /failed (failure callbacks).
+// New returns the handler of POST / (messages) and POST /failed (failure callbacks), each
+// also below the path of the worker's URL.
 func New(cfg Config) (http.Handler, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Worker{Config: cfg}, nil
+	return &Worker{Config: cfg, base: basePath(cfg.Subject), ownHost: ownHostForm(cfg.Region)}, nil
 }
 
-// ServeHTTP routes by the exact path: a function URL has no others, and a redirect
-// would break the signature's subject.
+// ServeHTTP serves messages and failure callbacks.
 func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	switch {
-	case r.URL.Path != "/" && r.URL.Path != "" && r.URL.Path != "/failed":
+	switch e := w.endpointOf(r.URL.Path); {
+	case e == noEndpoint:
 		http.Error(rw, "no such path", http.StatusNotFound)
 	case r.Method != http.MethodPost:
 		rw.Header().Set("Allow", http.MethodPost)
 		http.Error(rw, "use POST", http.StatusMethodNotAllowed)
-	case r.URL.Path == "/failed":
+	case e == failureEndpoint:
 		w.serveFailed(rw, r)
 	default:
 		w.serveMessage(rw, r)

@@ -4,6 +4,8 @@ package clients
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -11,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +24,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/feature/rds/auth"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
+	"hubsync/functions/internal/rdsca"
 	"hubsync/shared/budget"
 	"hubsync/shared/config"
 	"hubsync/shared/hubspot"
@@ -100,8 +104,11 @@ func (s *Set) Database(ctx context.Context, d config.Database) (*postgres.DB, er
 		}
 		cfg.URL = text
 	} else {
-		cfg.URL = fmt.Sprintf("postgres://%s@%s:%d/%s?sslmode=verify-full", d.User, d.Host, d.Port, d.Name)
-		cfg.Password = iamToken(d.Region)
+		u, err := databaseURL(d)
+		if err != nil {
+			return nil, err
+		}
+		cfg.URL, cfg.Password = u.String(), databasePassword(d)
 	}
 	pool, err := postgres.Open(ctx, cfg)
 	if err != nil {
@@ -111,6 +118,42 @@ func (s *Set) Database(ctx context.Context, d config.Database) (*postgres.DB, er
 	db.SetIdleBound(s.idle)
 	s.closers = append(s.closers, db.Close)
 	return db, nil
+}
+
+// databaseURL is the URL without a password. The proxy's certificate is from a public root;
+// the database's own, which a password leads to, is from one of RDS.
+func databaseURL(d config.Database) (*url.URL, error) {
+	query := url.Values{"sslmode": {"verify-full"}}
+	if d.UsesPassword && os.Getenv("PGSSLROOTCERT") == "" {
+		file, err := rdsca.File()
+		if err != nil {
+			return nil, err
+		}
+		query.Set("sslrootcert", file)
+	}
+	return &url.URL{
+		Scheme: "postgres", User: url.User(d.User), Host: d.Host + ":" + strconv.Itoa(d.Port), Path: "/" + d.Name, RawQuery: query.Encode(),
+	}, nil
+}
+
+// databasePassword returns what gives every new connection its password.
+func databasePassword(d config.Database) func(context.Context, string, uint16, string) (string, error) {
+	if !d.UsesPassword {
+		return iamToken(d.Region)
+	}
+	return func(ctx context.Context, _ string, _ uint16, _ string) (string, error) {
+		text, err := d.Password.Get(ctx)
+		if err != nil || !strings.HasPrefix(text, "{") {
+			return text, err
+		}
+		var kept struct {
+			Password string `json:"password"`
+		}
+		if json.Unmarshal([]byte(text), &kept) != nil || kept.Password == "" {
+			return "", errors.New("the database's secret is JSON without a member password: put {\"password\":…} into it")
+		}
+		return kept.Password, nil
+	}
 }
 
 // iamToken signs a password for every new connection; it is good for 15 minutes and
@@ -232,14 +275,15 @@ func (s *Set) DirectURL(ctx context.Context, d config.Database) (string, error) 
 	if d.UsesURL {
 		return d.URL.Get(ctx)
 	}
-	token, err := iamToken(d.Region)(ctx, d.Host, uint16(d.Port), d.User)
+	password, err := databasePassword(d)(ctx, d.Host, uint16(d.Port), d.User)
 	if err != nil {
 		return "", err
 	}
-	u := url.URL{
-		Scheme: "postgres", User: url.UserPassword(d.User, token), Host: d.Host + ":" + strconv.Itoa(d.Port),
-		Path: "/" + d.Name, RawQuery: "sslmode=verify-full",
+	u, err := databaseURL(d)
+	if err != nil {
+		return "", err
 	}
+	u.User = url.UserPassword(d.User, password)
 	return u.String(), nil
 }
 
