@@ -26,11 +26,11 @@ INSERT INTO hubspot_outbox_events
    sequence, mapping_version)
 SELECT i.id, i.id, 'subscription.desired-state.v1', t.snapshot,
        CASE WHEN i.pending THEN 'pending' ELSE 'synced' END, i.due, i.due, CASE WHEN NOT i.pending THEN i.due END,
-       $1, $2, CASE g.n / ($4::bigint + 1) % 5 WHEN 0 THEN 0 WHEN 4 THEN 2 ELSE 1 END, 1, 1
+       $1::text, $2::text, CASE g.n / ($4::bigint + 1) % 5 WHEN 0 THEN 0 WHEN 4 THEN 2 ELSE 1 END, 1, 1
 FROM (SELECT snapshot FROM brand_subscription_routes WHERE active LIMIT 1) t
 CROSS JOIN generate_series(1::bigint, $3::bigint * ($4::bigint + 1)) AS g (n)
 CROSS JOIN LATERAL (
-  SELECT lpad(to_hex(extract(epoch FROM clock_timestamp())::bigint), 12, '0') || lpad(to_hex(g.n), 20, '0') AS hex,
+  SELECT lpad(to_hex(extract(epoch FROM clock_timestamp())::bigint), 12, '0') || left(md5($1::text || $2::text), 8) || lpad(to_hex(g.n), 12, '0') AS hex,
          g.n % ($4::bigint + 1) = 0 AS pending,
          hubsync.now() - ($5::bigint + 7200) * interval '1 second' + g.n / ($4::bigint + 1) * interval '1 millisecond' AS due
 ) m

@@ -99,12 +99,16 @@ func ourIntake(ctx context.Context, b *bench, clients int, mode pgx.QueryExecMod
 
 // decide sends one person's subscribe.
 func decide(ctx context.Context, handler http.Handler, person int64) error {
+	return decideAs(ctx, handler, person, "key-"+strconv.FormatInt(person, 10))
+}
+
+func decideAs(ctx context.Context, handler http.Handler, person int64, key string) error {
 	id := strconv.FormatInt(person, 10)
 	body := `{"contactKey":"customer-` + id + `","email":"person-` + id + `@example.com","productId":"newsletter",` +
 		`"desiredState":"subscribed","occurredAt":"2026-01-02T03:04:05Z","consent":{"legalBasis":"CONSENT_WITH_NOTICE","explanation":"footer form"}}`
 	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/brands/acme/subscriptions", strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Idempotency-Key", "key-"+id)
+	request.Header.Set("Idempotency-Key", key)
 	answer := httptest.NewRecorder()
 	handler.ServeHTTP(answer, request)
 	if answer.Code != http.StatusAccepted {

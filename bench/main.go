@@ -18,10 +18,11 @@ import (
 func main() {
 	name := flag.String("form", "quick", "quick, standard or full")
 	only := flag.String("only", "", "run the benchmarks whose name matches this regular expression")
+	plots := flag.String("plots", "", "folder for the plots of cost growth; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	regressed, err := run(ctx, *name, *only)
+	regressed, err := run(ctx, *name, *only, *plots)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
@@ -43,16 +44,18 @@ var benchmarks = []benchmark{
 	{"claim", benchClaim},
 	{"drain", benchDrain},
 	{"budget", benchBudget},
+	{"growth", benchGrowth},
 	{"converge", benchConverge},
 }
 
 // bench is what the benchmarks share.
 type bench struct {
-	form form
-	pg   *databases
+	form  form
+	pg    *databases
+	plots string
 }
 
-func run(ctx context.Context, name, only string) (regressed bool, err error) {
+func run(ctx context.Context, name, only, plots string) (regressed bool, err error) {
 	f, known := forms[name]
 	if !known {
 		return false, fmt.Errorf("form %q is not known: quick, standard or full", name)
@@ -66,7 +69,7 @@ func run(ctx context.Context, name, only string) (regressed bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, pg.stop()) }()
-	b := &bench{form: f, pg: pg}
+	b := &bench{form: f, pg: pg, plots: plots}
 	started := time.Now()
 	var rows []row
 	for _, m := range benchmarks {
