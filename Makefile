@@ -7,6 +7,7 @@ FUNCTIONS := intake relay worker reconcile admin
 
 .PHONY: help demo dev test pooled lint build model interop boundaries bench-quick bench bench-full clean
 .PHONY: soak
+.PHONY: sim
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
@@ -24,6 +25,9 @@ pooled: ## what speaks to the database, through PgBouncer in transaction mode
 
 model: ## explore the protocol exhaustively, with and without each of its rules
 	@$(GO) test -count=1 -v ./shared/simtest/model | awk '!/^=== /{print} /^(FAIL|--- FAIL)/{bad=1} END{exit bad}'
+
+sim: ## seeds through everything, with faults: SIM_SEEDS, SIM_START, or SIM_SEED alone
+	@SIM_SEEDS=$${SIM_SEEDS:-500} $(GO) test -count=1 -timeout 30m ./shared/simtest/sim -run '^TestSeeds$$' -v | awk '!/^=== /{print} /^(FAIL|--- FAIL)/{bad=1} END{exit bad}'
 
 soak: ## a load through the local world, judged by HubSpot's ledger; REDIS_URL uses a real Redis
 	$(GO) run ./cmd/hubsync soak --faults duplicate,shuffle

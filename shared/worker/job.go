@@ -21,9 +21,6 @@ const batchSize = 100
 // startedPatience is how many times the first wait for budget a later one may last.
 const startedPatience = 4
 
-// singleConcurrency bounds the calls in flight where a portal takes single writes only.
-const singleConcurrency = 10
-
 // job is the part of a message that belongs to one portal.
 type job struct {
 	worker   *Worker
@@ -182,7 +179,7 @@ func refusedWhole(err error) bool {
 // one by one, side by side: for portals whose plan has no batch endpoints.
 func inSingles[T any](ctx context.Context, j *job, items []T, do func(context.Context, T) error, failed func([]T, error)) {
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, singleConcurrency)
+	slots := make(chan struct{}, j.worker.Singles)
 	for _, item := range items {
 		slots <- struct{}{}
 		wg.Go(func() {

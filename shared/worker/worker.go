@@ -56,6 +56,7 @@ type Config struct {
 	CheckMargin time.Duration // from an uncertainty to its first check, beyond a call's timeout
 	Audit       time.Duration
 	MaxAttempts int
+	Singles     int // calls in flight where a portal takes single writes only
 	Retries     int // QStash's, after which a 503 would only fill its dead-letter queue
 }
 
@@ -64,6 +65,7 @@ const (
 	defaultBudgetWait  = 5 * time.Second
 	defaultCheckMargin = 20 * time.Second
 	defaultRetries     = 5
+	defaultSingles     = 10
 	maxBody            = 64 << 10
 	commitTimeout      = 10 * time.Second // a commit may begin when the message's time is up
 )
@@ -78,6 +80,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Audit, outbox.AuditPeriod)
 	setDefault(&c.MaxAttempts, outbox.MaxAttempts)
 	setDefault(&c.Retries, defaultRetries)
+	setDefault(&c.Singles, defaultSingles)
 	setDefault(&c.RateScale, 1)
 	if c.NewID == nil {
 		c.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }

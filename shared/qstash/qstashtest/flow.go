@@ -89,7 +89,7 @@ func (s *Server) pump(f *flow) {
 		f.inFlight++
 		f.inWindow++
 		s.wg.Add(1)
-		go s.deliver(f, m)
+		s.opts.Go(func() { s.deliver(f, m) })
 	}
 }
 

@@ -36,6 +36,9 @@ type Options struct {
 	Client                     *http.Client  // makes the deliveries
 	Clock                      Clock
 	Seed                       uint64 // of the faults' randomness
+	// Go starts a delivery; default: a goroutine. A simulation starts one when its turn
+	// comes. It is called under the server's lock.
+	Go func(func())
 }
 
 // Clock is the server's time: the machine's, or one that a test moves.
@@ -92,6 +95,9 @@ func New(o Options) *Server {
 	}
 	if o.Clock == nil {
 		o.Clock = systemClock{}
+	}
+	if o.Go == nil {
+		o.Go = func(f func()) { go f() }
 	}
 	client := *o.Client
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
