@@ -2,13 +2,17 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"time"
 
 	json "github.com/go-json-experiment/json"
+
+	"hubsync/shared/outbox"
+	"hubsync/shared/postgres"
+	"hubsync/shared/qstash"
+	"hubsync/shared/qstash/qstashtest"
 )
 
 const (
@@ -23,14 +27,48 @@ const (
 // run plays the plan, lets the world come to rest, and looks at it.
 func (w *world) run() {
 	for _, i := range w.plan.items {
-		w.scheduler.at(start.Add(i.at), func() { w.begin(i) })
+		w.at(start.Add(i.at), func() { w.begin(i) })
 	}
-	w.scheduler.at(start.Add(w.plan.quiet), w.calmDown)
+	w.at(start.Add(w.plan.quiet), w.calmDown)
 	w.relayAt, w.sweepAt, w.checkAt = start, start.Add(tickSweep/2), start.Add(tickCheck/3)
-	if w.rest("the faults ended") {
+	if w.rest("the faults ended") && w.replay() {
 		w.examine()
 	}
 }
+
+// replay does what an operator does about dead events: each is due to an answer that a
+// fault made, or to a worker that died again and again.
+func (w *world) replay() bool {
+	permanent := w.ledger.refused[400] + w.ledger.refused[403] + w.ledger.refused[404] + w.ledger.refused[409]
+	for i := 0; ; i++ {
+		w.setOwnClock()
+		dead := w.query(selectDead)
+		if dead == "" {
+			return true
+		}
+		if i == 0 {
+			w.trace("dead: %s", dead)
+			w.fired["dead and replayed"]++
+			if permanent == 0 && w.fired["crash"] < outbox.MaxAttempts {
+				w.violate("I1", "something died of waiting: %s", dead)
+			}
+		}
+		if i > 20 {
+			w.violate("I5", "replayed again and again: %s", dead)
+			return false
+		}
+		if _, err := w.db.ReplayDead(w.d.t.Context(), postgres.ReplayFilter{}, 1); err != nil {
+			w.must(err)
+		}
+		if !w.rest("a replay") {
+			return false
+		}
+	}
+}
+
+const selectDead = `
+SELECT coalesce(string_agg(e.last_error_code, ' ' ORDER BY e.id), '') FROM hubspot_outbox_events e
+JOIN contact_subscription_state s ON s.latest_event_id = e.id WHERE e.status = 'dead'`
 
 func (w *world) begin(i item) {
 	switch do := i.do.(type) {
@@ -212,7 +250,7 @@ func (w *world) send(t *try, d decision) {
 	a.try = t
 	a.ending = func() {
 		if answer == nil || !w.answered(t, d, answer) {
-			w.scheduler.at(w.now.Add(time.Duration(1+w.order.IntN(20))*time.Second), func() { w.send(t, d) })
+			w.at(w.now.Add(time.Duration(1+w.order.IntN(20))*time.Second), func() { w.send(t, d) })
 		}
 	}
 }
@@ -266,6 +304,13 @@ func (w *world) answered(t *try, d decision, answer *httptest.ResponseRecorder) 
 	return true
 }
 
-func (w *world) describe(a accepted) string {
-	return fmt.Sprintf("%s %s/%s %s at %s", a.key, a.brand, a.product, a.state, a.at.Format(clockFormat))
+// keysAPI asks QStash for its signing keys, or makes it change them.
+func (w *world) keysAPI(method, path string) qstash.Keys {
+	r := httptest.NewRequest(method, path, nil)
+	r.Header.Set("Authorization", "Bearer "+qstashtest.DefaultToken)
+	answer := httptest.NewRecorder()
+	w.qstash.Handler().ServeHTTP(answer, r)
+	var keys struct{ Current, Next string }
+	w.must(json.Unmarshal(answer.Body.Bytes(), &keys, json.MatchCaseInsensitiveNames(true)))
+	return qstash.Keys{Current: keys.Current, Next: keys.Next}
 }

@@ -90,7 +90,12 @@ func (w *world) decisions() {
 			continue
 		}
 		keys++
-		status := w.query(`SELECT coalesce(string_agg(sync_status, ' '), 'lost') FROM subscription_requests WHERE idempotency_key = $1`, key)
+		// What died before a newer decision came stays dead, for the record.
+		status := w.query(`
+			SELECT coalesce(string_agg(CASE WHEN r.sync_status = 'dead' AND r.sequence < s.latest_sequence THEN 'superseded' ELSE r.sync_status END, ' '), 'lost')
+			FROM subscription_requests r LEFT JOIN contact_subscription_state s
+			  ON (s.contact_key, s.brand_id, s.product_id) = (r.contact_key, r.brand_id, r.product_id)
+			WHERE r.idempotency_key = $1`, key)
 		if status != "synced" && status != "superseded" {
 			w.violate("I1", "%s is %s", key, status)
 		}

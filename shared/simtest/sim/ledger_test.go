@@ -15,6 +15,7 @@ type ledger struct {
 	calls      []*sent
 	published  []string // bodies of publishes
 	deliveries int
+	refused    map[int]int // answers of HubSpot's that a fault made, by status
 	cells      map[address]*shown
 	overtook   []overtaking
 }
@@ -67,7 +68,7 @@ type overtaking struct {
 }
 
 func newLedger() ledger {
-	return ledger{tries: map[string]*try{}, cells: map[address]*shown{}}
+	return ledger{tries: map[string]*try{}, cells: map[address]*shown{}, refused: map[int]int{}}
 }
 
 // executed is told of every statement that the database carried out.
@@ -78,14 +79,14 @@ func (w *world) executed(a *actor, sql string) {
 }
 
 // note writes down a call that HubSpot carried out.
-func (l *ledger) note(w *world, c *sent, content []byte) {
+func (l *ledger) note(c *sent, content []byte) {
 	l.calls = append(l.calls, c)
 	for _, write := range c.writes {
-		l.wrote(w, c, address{write.Email, write.SubscriptionID}, write.State, write.Reason, content)
+		l.wrote(c, address{write.Email, write.SubscriptionID}, write.State, write.Reason, content)
 	}
 }
 
-func (l *ledger) wrote(w *world, c *sent, to address, state, reason string, content []byte) {
+func (l *ledger) wrote(c *sent, to address, state, reason string, content []byte) {
 	if reason == "NO_STATUS_CHANGE" {
 		return
 	}
@@ -94,7 +95,7 @@ func (l *ledger) wrote(w *world, c *sent, to address, state, reason string, cont
 		for _, a := range l.acts {
 			covers := a.kind == "wide" && a.email == to.email && a.covers(to)
 			if covers || (before != nil && before.act == a && before.state == "UNSUBSCRIBED") {
-				l.overtook = append(l.overtook, overtaking{eventOf(content, to), a, w.readStep(c, to.email), c})
+				l.overtook = append(l.overtook, overtaking{eventOf(content, to), a, c.readStep(to.email), c})
 			}
 		}
 		if before != nil && before.act != nil && before.state == "UNSUBSCRIBED" {
@@ -114,11 +115,9 @@ func (a *acted) covers(to address) bool {
 	return false
 }
 
-func (w *world) readStep(c *sent, email string) int {
-	if c.by == nil {
-		return -1
-	}
-	if step, ok := c.by.reads[email]; ok {
+// readStep is when the sender of a call had read an address last; -1: never.
+func (c *sent) readStep(email string) int {
+	if step, ok := c.reads[email]; ok {
 		return step
 	}
 	return -1

@@ -40,17 +40,6 @@ type act struct {
 	unit int64 // wide: the brand's, or 0
 }
 
-// fault is something that goes wrong at the skip-th fitting point after its time.
-type fault struct {
-	kind   string
-	stage  string
-	portal string
-	skip   int
-	status int
-	lasts  time.Duration
-	fired  bool
-}
-
 // plan is a seed's script.
 type plan struct {
 	seed  uint64
@@ -92,7 +81,7 @@ func newPlan(seed uint64, drop []int) plan {
 	for range w.r.IntN(5) {
 		w.act()
 	}
-	for range w.r.IntN(14) {
+	for range w.r.IntN(16) {
 		w.fault()
 	}
 	if w.r.IntN(4) == 0 {
@@ -191,15 +180,4 @@ func (w *writer) act() {
 		a.kind = "subscribe"
 	}
 	w.add(w.moment(), a)
-}
-
-// stagesOf says where the kinds of faults can strike.
-var stages = []string{"worker", "worker", "worker", "relay", "check", "sweep", "intake"}
-
-// kinds of faults that this simulation knows.
-var kinds = []string{"crash", "crash", "duplicate", "reorder"}
-
-func (w *writer) fault() {
-	f := &fault{kind: kinds[w.r.IntN(len(kinds))], stage: stages[w.r.IntN(len(stages))], skip: w.r.IntN(14)}
-	w.add(w.moment(), f)
 }

@@ -203,7 +203,7 @@ func (s *scheduler) next() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// ring runs the timers that are due. They are no actors: they touch no database.
+// ring runs the timers that are due. They are no actors: they run to their end at once.
 func (s *scheduler) ring() {
 	for len(s.timers) > 0 && !s.timers[0].at.After(s.now) {
 		t := heap.Pop(&s.timers).(*timer)

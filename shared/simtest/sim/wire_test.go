@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -86,14 +87,6 @@ func (p publishing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-func (w *world) publish(call request) (*http.Response, error) {
-	faults := qstashFaults(w)
-	w.qstash.SetFaults(faults)
-	response := call.carryOut(w.qstash.Handler())
-	w.ledger.published = append(w.ledger.published, string(call.content))
-	return response, nil
-}
-
 // deliveries carries QStash's calls to the worker: each is a process of its own, which
 // goes on when QStash no longer waits.
 type deliveries struct{ w *world }
@@ -120,7 +113,7 @@ func (d deliveries) RoundTrip(r *http.Request) (*http.Response, error) {
 		return call.answer(http.StatusBadGateway, `{"message":"Internal Server Error"}`), nil
 	case response == nil:
 		return nil, errLate
-	case w.strikes("lost reply to QStash"):
+	case w.take("lost delivery reply") != nil:
 		return nil, errBroken
 	}
 	return response, nil
@@ -145,6 +138,9 @@ func (h hubspotCalls) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	c := &sent{portal: h.portal, operation: operation(r), at: w.now, began: began, by: w.current}
+	if c.by != nil {
+		c.reads = maps.Clone(c.by.reads)
+	}
 	response, err := w.callHubSpot(c, call)
 	if w.current != nil {
 		w.current.after = name
@@ -185,14 +181,33 @@ func (w *world) carryOutHubSpot(c *sent, call request) *http.Response {
 	for _, line := range w.hubspot.Ledger()[before:] {
 		c.writes = append(c.writes, line.Writes...)
 	}
-	if response.StatusCode < http.StatusBadRequest && c.by != nil && (c.operation == "statuses/batch/read" || c.operation == "status read") {
+	w.ledger.note(c, call.content)
+	w.trace("HubSpot %s answers %d", c.operation, response.StatusCode)
+	return response
+}
+
+// noteRead notes that a process has read an address's preferences.
+func (w *world) noteRead(c *sent, call request) {
+	if c.by != nil && (c.operation == "statuses/batch/read" || c.operation == "status read") {
 		for _, email := range call.inputs() {
 			c.by.reads[email] = w.steps
 		}
 	}
-	w.ledger.note(w, c, call.content)
-	w.trace("HubSpot %s answers %d", c.operation, response.StatusCode)
-	return response
+}
+
+// broken is a body that ends too early.
+type broken struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *broken) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
 }
 
 // sent is one call that reached HubSpot.
@@ -202,8 +217,8 @@ type sent struct {
 	step              int
 	by                *actor
 	writes            []hubspottest.Write
-	late              bool // nobody waited for it any more
-	heard             bool // its answer arrived
+	reads             map[string]int // of the sender, when it sent: address → step
+	heard             bool           // its answer arrived
 }
 
 // inputs lists the addresses of a batch, or of a path.

@@ -62,6 +62,7 @@ type world struct {
 	calm    bool // faults and traffic are over
 
 	relayAt, sweepAt, checkAt time.Time
+	redisAway                 time.Time
 	relayGap                  time.Duration
 	audits                    bool // what is due for an audit counts as due
 
@@ -82,7 +83,7 @@ func newWorld(d *database, r *redisServer, p plan, keep bool) *world {
 	}
 	d.hooks = nil
 	d.clear()
-	r.serve(w.scheduler, func() bool { return false })
+	r.serve(w.scheduler, func() bool { return w.now.Before(w.redisAway) })
 	d.hooks = &hooks{s: w.scheduler, executed: w.executed}
 	w.meet = w.atPoint
 	w.db = postgres.New(d.stage)
@@ -159,7 +160,7 @@ func (w *world) startStages() {
 func (w *world) newLimiter(stage string) *budget.Limiter {
 	return budget.NewLimiter(budget.Config{
 		Redis: w.redis.client, Prefix: "hubsync:sim:", Clock: w.clockOf(stage), Random: w.jitter.Float64,
-		Sleep: func(_ context.Context, d time.Duration) error { w.scheduler.sleep(d); return nil },
+		Sleep: func(_ context.Context, d time.Duration) error { w.sleep(d); return nil },
 	})
 }
 
@@ -205,7 +206,7 @@ func (w *world) must(err error) {
 
 // close ends everything of this world.
 func (w *world) close() {
-	w.scheduler.halt()
+	w.halt()
 	w.d.hooks = nil
 }
 
