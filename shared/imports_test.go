@@ -26,6 +26,7 @@ var forbidden = map[string][]string{
 	"relay":      {"intake", "worker", "reconcile", "local", "hubspot", "budget"},
 	"worker":     {"intake", "relay", "reconcile", "local"},
 	"reconcile":  {"intake", "relay", "worker", "local"},
+	"webhook":    {"intake", "relay", "worker", "reconcile", "local", "qstash", "hubspot", "budget"},
 }
 
 func TestImportsPointOneWay(t *testing.T) {

@@ -92,6 +92,9 @@ func (v Value) Get(ctx context.Context) (string, error) {
 	return v.plain.Reveal(), nil
 }
 
+// Set reports whether the secret was given at all.
+func (v Value) Set() bool { return v.arn != "" || v.plain != "" }
+
 // Refused says that the secret was refused: a rotated one is fetched at the next Get.
 func (v Value) Refused() {
 	if v.arn != "" {

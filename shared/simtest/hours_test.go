@@ -3,12 +3,17 @@ package simtest
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +31,7 @@ import (
 	"hubsync/shared/qstash/qstashtest"
 	"hubsync/shared/reconcile"
 	"hubsync/shared/relay"
+	"hubsync/shared/webhook"
 	"hubsync/shared/worker"
 )
 
@@ -314,4 +320,45 @@ func TestOneEventThatKillsItsWorker(t *testing.T) {
 		t.Error(got)
 	}
 	t.Logf("%d workers died", killer.deaths)
+}
+
+// Without the notification an opt-out made inside HubSpot waits for its audit; with it,
+// it is a decision here within five minutes, before every audit that is due already.
+func TestAnOptOutInsideHubSpotArrivesWithItsNotification(t *testing.T) {
+	t.Parallel()
+	h := newHours(t)
+	h.traffic(240)
+	h.pass(5*time.Minute, 5*time.Second, nil)
+	h.exec(`UPDATE contact_subscription_state SET check_at = hubsync.now() - interval '1 hour'`) // every audit is due
+	const email = "p4@example.com"
+	record, ok := h.hubspot.Contact("main", email)
+	if !ok || h.shown(email, 5) != "SUBSCRIBED" {
+		t.Fatalf("p4 is not subscribed: %+v", record)
+	}
+	h.hubspot.SetStatus("main", email, 5, "UNSUBSCRIBED", h.clock.Now())
+	id, err := strconv.ParseInt(record.ID, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook, err := webhook.Handler(webhook.Config{DB: h.db, URL: "https://api.example.com" + webhook.Path, Clock: h.clock.Now, Logger: slog.New(slog.DiscardHandler),
+		Secrets: func(context.Context) ([]string, error) { return []string{"s"}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := fmt.Sprintf(`[{"portalId":1,"objectId":%d,"subscriptionType":"contact.propertyChange","propertyName":"hs_email_optout_5","propertyValue":"true"}]`, id)
+	stamp := strconv.FormatInt(h.clock.Now().UnixMilli(), 10)
+	mac := hmac.New(sha256.New, []byte("s"))
+	_, _ = io.WriteString(mac, "POSThttps://api.example.com"+webhook.Path+body+stamp) // a hash takes everything
+	r := httptest.NewRequest(http.MethodPost, webhook.Path, strings.NewReader(body))
+	r.Header.Set("X-HubSpot-Signature-v3", base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	r.Header.Set("X-HubSpot-Request-Timestamp", stamp)
+	answer := httptest.NewRecorder()
+	hook.ServeHTTP(answer, r)
+	if answer.Code != http.StatusNoContent {
+		t.Fatal(answer.Code)
+	}
+	h.pass(5*time.Minute, 10*time.Second, nil)
+	if got := h.text(`SELECT desired_state || ' ' || latest_sequence || ' ' || applied_sequence FROM contact_subscription_state WHERE contact_key = $1 AND product_id = 'news'`, email); got != "unsubscribed 2 2" {
+		t.Errorf("five minutes later: %s", got)
+	}
 }
