@@ -20,7 +20,10 @@ func main() {
 	database := s.Reader.Database()
 	window := s.Int("UNDATED_WINDOW_SECONDS", 60, 0, 3600)
 	brandClaim := s.Text("JWT_BRAND_CLAIM", "") // set where callers bring a token
-	hookSecrets, hookURL := s.Secret("HUBSPOT_WEBHOOK_SECRET", false), s.URL("HUBSPOT_WEBHOOK_URL", "")
+	hookSecrets, hookURL := s.Secret("HUBSPOT_WEBHOOK_SECRET", false), ""
+	if hookSecrets.Set() {
+		hookURL = s.URL("HUBSPOT_WEBHOOK_URL", "")
+	}
 	if err := s.Err(); err != nil {
 		s.Fatal(err)
 	}
