@@ -5,7 +5,7 @@ GOLANGCI_VERSION := v2.15.0
 LAMBDA_FLAGS := -tags lambda.norpc -trimpath -ldflags '-s -w'
 FUNCTIONS := intake relay worker reconcile admin
 
-.PHONY: help demo dev test pooled lint build model interop boundaries bench-quick bench bench-full clean
+.PHONY: help demo dev validate test pooled lint build model interop boundaries bench-quick bench bench-full clean
 .PHONY: soak
 .PHONY: sim
 help: ## list the targets
@@ -54,6 +54,9 @@ build/%/bootstrap: FORCE
 
 .PHONY: FORCE
 FORCE:
+
+validate: ## what can be said of template.yaml without an account (asks cfn-lint and the SAM transform where they are)
+	$(GO) test -count=1 ./shared/templatetest
 
 clean: ## remove what was built
 	rm -rf build .bin

@@ -120,3 +120,15 @@ func traceparent(headers []string) string {
 	}
 	return value
 }
+
+// Routes lists every method and path template that the handler serves, such as
+// "GET /healthz", for whatever stands before it.
+func Routes() []string {
+	var all []string
+	for _, r := range routes {
+		for _, method := range r.methods {
+			all = append(all, method+" "+r.template)
+		}
+	}
+	return all
+}
