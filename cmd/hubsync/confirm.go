@@ -22,10 +22,10 @@ func confirm(cmd *cobra.Command, confirmed bool, question string) error {
 		return nil
 	}
 	in := cmd.InOrStdin()
-	if f, ok := in.(*os.File); ok && !isTerminal(f) {
+	if f, ok := in.(*os.File); !ok || !isTerminal(f) {
 		return &usageError{fmt.Errorf("%s needs --yes: there is no terminal to ask on", cmd.CommandPath())}
 	}
-	fmt.Fprintf(os.Stderr, "%s [y/N] ", question)
+	cmd.PrintErrf("%s [y/N] ", question)
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil && answer == "" {
 		return errors.New("nothing was done: no answer")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -27,12 +28,15 @@ var errSilent = errors.New("failed")
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx))
+	os.Exit(run(ctx, newRoot(os.Getenv), os.Stderr))
 }
 
-func run(ctx context.Context) int {
-	root := newRoot()
+// run executes a command and says on stderr what went wrong; it returns the exit code.
+func run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	err := root.ExecuteContext(ctx)
+	say := func(format string, args ...any) {
+		_, _ = fmt.Fprintf(stderr, "hubsync: "+format+"\n", args...) // a terminal that is gone needs no text
+	}
 	var usage *usageError
 	switch {
 	case err == nil:
@@ -42,13 +46,13 @@ func run(ctx context.Context) int {
 	case errors.Is(err, errAttention):
 		return exitAttention
 	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"):
-		fmt.Fprintf(os.Stderr, "hubsync: %v\nRun 'hubsync --help' for what there is.\n", err)
+		say("%v\nRun 'hubsync --help' for what there is.", err)
 		return exitUsage
 	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "hubsync: stopped")
+		say("stopped")
 		return exitFailed
 	default:
-		fmt.Fprintf(os.Stderr, "hubsync: %v\n", err)
+		say("%v", err)
 		return exitFailed
 	}
 }
@@ -59,7 +63,8 @@ type usageError struct{ err error }
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-func newRoot() *cobra.Command {
+// newRoot makes the command; getenv is where the operators' verbs find their configuration.
+func newRoot(getenv func(string) string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "hubsync",
 		Short: "Subscription decisions, applied to HubSpot reliably, in order and within its limits",
@@ -72,6 +77,6 @@ Start with 'hubsync demo': it runs all of it on this machine and shows the resul
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(newDemo(), newDev(), newSoak(), newMigrate(), newEmulate())
-	root.AddCommand(operators()...)
+	root.AddCommand(operators(getenv)...)
 	return root
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/user"
 
 	json "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,15 +20,20 @@ import (
 type operator struct {
 	stack string // empty: here, with the environment's configuration
 	json  bool
+	// getenv is the environment of the verbs that run here.
+	getenv func(string) string
 }
 
 // errAttention ends a command that worked and found something to look at.
 var errAttention = errors.New("attention")
 
 // operators makes the commands that ask or act; each takes --stack and --json.
-func operators() []*cobra.Command {
-	op := &operator{}
-	commands := []*cobra.Command{newRoutes(op), newPortal(op), newKeys(op), newDoctor(op)}
+func operators(getenv func(string) string) []*cobra.Command {
+	op := &operator{getenv: getenv}
+	commands := []*cobra.Command{
+		newStatus(op), newEvents(op), newReplay(op), newPause(op), newResume(op), newBudget(op), newDrift(op), newConflicts(op),
+		newRoutes(op), newPortal(op), newEvidence(op), newAudit(op), newKeys(op), newDoctor(op),
+	}
 	for _, c := range commands {
 		c.PersistentFlags().StringVar(&op.stack, "stack", "", "ask the admin function of this stack instead of the database of DATABASE_URL")
 		c.PersistentFlags().BoolVar(&op.json, "json", false, "print the answer as JSON")
@@ -94,7 +100,7 @@ func ask[R any](ctx context.Context, op *operator, verb string, args any) (R, er
 			return result, err
 		}
 	} else {
-		response = here(ctx).Serve(ctx, request)
+		response = op.here(ctx).Serve(ctx, request)
 	}
 	if response.Error != "" {
 		if response.Usage {
@@ -109,17 +115,17 @@ func ask[R any](ctx context.Context, op *operator, verb string, args any) (R, er
 }
 
 // here makes the verbs from this process's environment.
-func here(ctx context.Context) *ops.Ops {
-	return ops.Open(ctx, ops.Environment{Getenv: os.Getenv, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+func (op *operator) here(ctx context.Context) *ops.Ops {
+	return ops.Open(ctx, ops.Environment{Getenv: op.getenv, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 }
 
 // caller names who asks, for the audit.
 func caller() string {
-	name := os.Getenv("USER")
-	if name == "" {
-		name = "unknown"
+	u, err := user.Current()
+	if err != nil {
+		return "unknown"
 	}
-	return name
+	return u.Username
 }
 
 // show prints an answer as JSON, or by text.

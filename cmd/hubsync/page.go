@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -37,8 +38,15 @@ func (p *page) wrapped(indent, text string) {
 }
 
 // table adds rows under a head. The columns are as wide as what is in them; where that is
-// too wide for the page, the widest give way and their texts are cut.
+// too wide for the page, the widest give way and their texts are cut, but for those whose
+// head begins with = (ids that somebody will copy).
 func (p *page) table(head []string, rows [][]string) {
+	head = slices.Clone(head)
+	whole := make([]bool, len(head))
+	for i, name := range head {
+		head[i] = strings.TrimPrefix(name, "=")
+		whole[i] = head[i] != name
+	}
 	widths := make([]int, len(head))
 	for _, row := range append([][]string{head}, rows...) {
 		for i, text := range row {
@@ -46,11 +54,14 @@ func (p *page) table(head []string, rows [][]string) {
 		}
 	}
 	for total(widths) > pageWidth {
-		widest := 0
+		widest := -1
 		for i, w := range widths {
-			if w > widths[widest] {
+			if !whole[i] && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
+		}
+		if widest < 0 || widths[widest] <= 1 {
+			break
 		}
 		widths[widest]--
 	}

@@ -176,7 +176,7 @@ func (w *World) clients() func(string) (*hubspot.Client, error) {
 				continue
 			}
 			c, err := hubspot.New(hubspot.Config{
-				Portal: id, BaseURL: w.HubSpotURL, Version: p.APIVersion, Token: constant(w.token(id)), Clock: time.Now,
+				Portal: id, BaseURL: w.HubSpotURL, Version: p.APIVersion, Token: func(context.Context) (string, error) { return w.token(id), nil }, Clock: time.Now,
 				HTTPClient: &http.Client{Transport: transport}, OnResponse: worker.Feedback(w.limiter, id, w.opts.Logger),
 			})
 			made[id] = c
@@ -186,7 +186,16 @@ func (w *World) clients() func(string) (*hubspot.Client, error) {
 	}
 }
 
-func (w *World) token(portal string) string { return simulatorToken + portal }
+func (w *World) token(portal string) string {
+	if text, ok := w.tokens.Load(portal); ok {
+		return text.(string)
+	}
+	return simulatorToken + portal
+}
+
+// UseToken gives hubsync another token of a portal, as an operator does in the secret
+// store.
+func (w *World) UseToken(portal, token string) { w.tokens.Store(portal, token) }
 
 // startTimers runs relay and sweep in place of EventBridge Scheduler.
 func (w *World) startTimers(ctx context.Context, reconciler *reconcile.Reconciler) error {

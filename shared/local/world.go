@@ -4,6 +4,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -32,6 +34,7 @@ type Options struct {
 	HubSpotState []byte  // what HubSpot holds before, or nil
 	RateScale    float64 // multiplies HubSpot's limits and our own
 	DataDir      string  // keeps PostgreSQL's data; empty: everything is temporary
+	DatabaseURL  string  // use this database; empty: that of the environment, or one of its own
 	APIAddr      string  // empty: any free port, as for the others
 	QStashAddr   string
 	HubSpotAddr  string
@@ -64,6 +67,7 @@ type World struct {
 	client   *redis.Client
 	limiter  *budget.Limiter
 	hubspots func(portalID string) (*hubspot.Client, error)
+	tokens   sync.Map // portal → the token that UseToken gave
 	servers  []*http.Server
 	stopWork context.CancelFunc
 	workDone chan struct{}
@@ -95,7 +99,7 @@ func Start(ctx context.Context, o Options) (*World, error) {
 }
 
 func (w *World) startDatabase(ctx context.Context) error {
-	w.DatabaseURL = os.Getenv("DATABASE_URL")
+	w.DatabaseURL = cmp.Or(w.opts.DatabaseURL, os.Getenv("DATABASE_URL"))
 	if w.DatabaseURL == "" {
 		server, err := pgserver.Start(ctx, pgserver.Options{DataDir: w.opts.DataDir, Durable: w.opts.DataDir != "", Progress: os.Stderr})
 		if err != nil {

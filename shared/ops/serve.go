@@ -53,13 +53,26 @@ func acts[A, R any](f func(*Ops, context.Context, A) (R, error)) verb {
 
 // verbs is everything that can be asked for by name.
 var verbs = map[string]verb{
-	"routes.validate": asks((*Ops).RoutesValidate),
-	"routes.plan":     asks((*Ops).RoutesPlan),
-	"routes.apply":    acts((*Ops).RoutesApply),
-	"routes.history":  asks((*Ops).RoutesHistory),
-	"portal.check":    acts((*Ops).PortalCheck),
-	"keys.check":      asks((*Ops).KeysCheck),
-	"doctor":          asks((*Ops).Doctor),
+	"routes.validate":   asks((*Ops).RoutesValidate),
+	"routes.plan":       asks((*Ops).RoutesPlan),
+	"routes.apply":      acts((*Ops).RoutesApply),
+	"routes.history":    asks((*Ops).RoutesHistory),
+	"portal.check":      acts((*Ops).PortalCheck),
+	"keys.check":        asks((*Ops).KeysCheck),
+	"doctor":            asks((*Ops).Doctor),
+	"status":            asks((*Ops).Status),
+	"events.list":       asks((*Ops).Events),
+	"events.show":       asks((*Ops).ShowEvent),
+	"pause":             acts((*Ops).Pause),
+	"resume":            acts((*Ops).Resume),
+	"budget.set":        acts((*Ops).SetBudget),
+	"replay":            acts((*Ops).Replay),
+	"drift.report":      asks((*Ops).DriftReport),
+	"drift.approve":     acts((*Ops).DriftApprove),
+	"conflicts.list":    asks((*Ops).Conflicts),
+	"conflicts.resolve": acts((*Ops).ConflictsResolve),
+	"evidence":          acts((*Ops).Evidence), // it reads a person's data: who did is kept
+	"audit":             asks((*Ops).Audit),
 }
 
 // Verbs lists the names of all verbs.
@@ -72,6 +85,21 @@ func (o *Ops) Serve(ctx context.Context, r Request) Response {
 	if !ok {
 		return failed(usage("verb %q is not one of %s", r.Verb, strings.Join(Verbs(), ", ")))
 	}
+	if !v.acts || o.cfg.DB == nil {
+		return o.run(ctx, v, r)
+	}
+	id, err := o.begin(ctx, r)
+	if err != nil {
+		return failed(err)
+	}
+	response := o.run(ctx, v, r)
+	if err := o.end(ctx, id, response); err != nil {
+		return failed(fmt.Errorf("%s was done (%s), but not written into the audit: %w", r.Verb, response.text(), err))
+	}
+	return response
+}
+
+func (o *Ops) run(ctx context.Context, v verb, r Request) Response {
 	result, err := v.run(ctx, o, r.Args)
 	if err != nil {
 		return failed(err)
@@ -81,6 +109,13 @@ func (o *Ops) Serve(ctx context.Context, r Request) Response {
 		return failed(fmt.Errorf("%s: write the answer: %w", r.Verb, err))
 	}
 	return Response{Result: text}
+}
+
+func (r Response) text() string {
+	if r.Error != "" {
+		return "failed: " + r.Error
+	}
+	return "it worked"
 }
 
 func failed(err error) Response {

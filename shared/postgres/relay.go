@@ -218,6 +218,7 @@ held AS MATERIALIZED (
 UPDATE hubspot_outbox_events e
 SET status = CASE WHEN x.message_id <> '' THEN 'queued' WHEN x.dead THEN 'dead' ELSE 'publish_retry' END,
     qstash_message_id = CASE WHEN x.message_id <> '' THEN x.message_id ELSE e.qstash_message_id END,
+    published_at = CASE WHEN x.message_id <> '' THEN coalesce(e.published_at, hubsync.now()) ELSE e.published_at END,
     next_attempt_at = hubsync.now() + CASE WHEN x.message_id <> '' THEN $9::interval
                                            ELSE x.delay_ms * interval '1 millisecond' END,
     completed_at = CASE WHEN x.message_id = '' AND x.dead THEN hubsync.now() END,

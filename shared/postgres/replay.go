@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -12,6 +13,15 @@ type ReplayFilter struct {
 	Code           string
 	BrandID        string
 	MappingVersion int
+	From, To       time.Time // when it died: From included, To not
+}
+
+// timeOrNull is a bound of a query; the zero time is none.
+func timeOrNull(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
 }
 
 // A dead event that is still its subscription's newest decision, and whose route exists
@@ -25,6 +35,7 @@ JOIN contact_subscription_state s
 JOIN brand_subscription_routes t ON t.brand_id = s.brand_id AND t.product_id = s.product_id AND t.active
 WHERE e.status = 'dead'
   AND ($1 = '' OR e.last_error_code = $1) AND ($2 = '' OR e.brand_id = $2) AND ($3 = 0 OR e.mapping_version = $3)
+  AND ($5::timestamptz IS NULL OR e.completed_at >= $5::timestamptz) AND ($6::timestamptz IS NULL OR e.completed_at < $6::timestamptz)
 ORDER BY s.contact_key, s.brand_id, s.product_id
 LIMIT $4`
 
@@ -32,7 +43,8 @@ const countReplayable = `SELECT count(*) FROM (` + replayable + `) x`
 
 // A replay is a new event under the active mapping, with the sequence after the last: an
 // event that is still on its way somewhere counts as older. Subscriptions are locked by
-// key.
+// key. The new events become due one after the other, so that a large replay leaves room
+// for what comes in meanwhile.
 const replayDead = `
 WITH dead AS MATERIALIZED (` + replayable + `),
 locked AS MATERIALIZED (
@@ -56,7 +68,9 @@ events AS (
   INSERT INTO hubspot_outbox_events
     (id, request_id, event_type, payload, next_attempt_at, created_at, portal_id, brand_id, lane, sequence, revision,
      mapping_version, traceparent)
-  SELECT m.latest_event_id, d.request_id, e.event_type, d.snapshot, hubsync.clock(), hubsync.clock(), d.portal_id, d.brand_id,
+  SELECT m.latest_event_id, d.request_id, e.event_type, d.snapshot,
+         hubsync.clock() + $8::interval + $7::interval * (row_number() OVER (ORDER BY d.desired_state DESC, m.latest_event_id) - 1),
+         hubsync.clock(), d.portal_id, d.brand_id,
          CASE WHEN d.desired_state = 'unsubscribed' THEN 0 ELSE 2 END, m.latest_sequence,
          (SELECT max(o.revision) + 1 FROM hubspot_outbox_events o WHERE o.request_id = d.request_id AND o.event_type = e.event_type),
          d.version, e.traceparent
@@ -69,18 +83,19 @@ FROM events v WHERE r.id = v.request_id`
 // CountReplayable says how many events ReplayDead would replay, at most limit.
 func (db *DB) CountReplayable(ctx context.Context, f ReplayFilter, limit int) (int, error) {
 	var n int
-	if err := db.pool.QueryRow(ctx, countReplayable, f.Code, f.BrandID, f.MappingVersion, limit).Scan(&n); err != nil {
+	if err := db.pool.QueryRow(ctx, countReplayable, f.Code, f.BrandID, f.MappingVersion, limit, timeOrNull(f.From), timeOrNull(f.To)).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count dead events: %w", err)
 	}
 	return n, nil
 }
 
 // ReplayDead gives up to limit dead events another try under the active mapping, and
-// returns how many. One that a newer decision has replaced is left alone.
-func (db *DB) ReplayDead(ctx context.Context, f ReplayFilter, limit int) (int, error) {
+// returns how many. One that a newer decision has replaced is left alone. The first
+// becomes due after a time, each further one a gap later, opt-outs before the others.
+func (db *DB) ReplayDead(ctx context.Context, f ReplayFilter, limit int, first, gap time.Duration) (int, error) {
 	var n int
 	err := InTx(ctx, db.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, replayDead, f.Code, f.BrandID, f.MappingVersion, limit)
+		tag, err := tx.Exec(ctx, replayDead, f.Code, f.BrandID, f.MappingVersion, limit, timeOrNull(f.From), timeOrNull(f.To), gap, first)
 		n = int(tag.RowsAffected())
 		return err
 	})

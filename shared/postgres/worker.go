@@ -142,6 +142,8 @@ events AS (
       next_attempt_at = CASE j.verdict WHEN 'claimed' THEN m.at + $2::interval
         WHEN 'busy_other' THEN m.at + interval '1 second' ELSE m.at END,
       fence = CASE WHEN j.verdict = 'claimed' THEN s.fence ELSE e.fence END,
+      -- A delivery proves that it was published; its mark may come late, or never.
+      published_at = coalesce(e.published_at, m.at),
       claim_token = NULL,
       generation = e.generation + (j.verdict IN ('busy_other', 'paused'))::integer,
       process_attempts = e.process_attempts

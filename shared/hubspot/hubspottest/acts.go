@@ -78,3 +78,13 @@ func (s *Server) DeleteContact(portal, email string) {
 		a.remove(a.byEmail[strings.ToLower(email)])
 	}
 }
+
+// SetPropertyOptions changes the values that a property of an account takes.
+func (s *Server) SetPropertyOptions(portal, name string, options ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.account(portal)
+	p := a.properties[name]
+	p.Options = options
+	a.properties[name] = p
+}
