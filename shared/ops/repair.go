@@ -57,13 +57,13 @@ func (o *Ops) Replay(ctx context.Context, in ReplayArgs) (Replayed, error) {
 	if !in.From.IsZero() && !in.To.IsZero() && !in.From.Before(in.To) {
 		return Replayed{}, usage("from must be before to")
 	}
-	f := postgres.ReplayFilter{Code: in.Code, BrandID: in.Brand, MappingVersion: in.MappingVersion, From: in.From, To: in.To}
 	gap := time.Duration(float64(time.Second) / in.PerSecond)
+	f := postgres.ReplayFilter{Code: in.Code, BrandID: in.Brand, MappingVersion: in.MappingVersion, From: in.From, To: in.To, Gap: gap}
 	out := Replayed{DryRun: in.DryRun}
 	if in.DryRun {
 		out.Events, err = db.CountReplayable(ctx, f, in.Limit)
 	} else {
-		out.Events, err = replayAll(ctx, db, f, in.Limit, gap)
+		out.Events, err = replayAll(ctx, db, f, in.Limit)
 	}
 	out.Seconds = (time.Duration(max(out.Events-1, 0)) * gap).Seconds()
 	return out, err
@@ -71,10 +71,11 @@ func (o *Ops) Replay(ctx context.Context, in ReplayArgs) (Replayed, error) {
 
 // replayAll goes on in short transactions, so that nothing waits long for its locks. What
 // was replayed before an error stays so, and the next call goes on with the rest.
-func replayAll(ctx context.Context, db *postgres.DB, f postgres.ReplayFilter, limit int, gap time.Duration) (int, error) {
+func replayAll(ctx context.Context, db *postgres.DB, f postgres.ReplayFilter, limit int) (int, error) {
 	done := 0
 	for done < limit {
-		n, err := db.ReplayDead(ctx, f, min(replayBatch, limit-done), time.Duration(done)*gap, gap)
+		f.First = time.Duration(done) * f.Gap
+		n, err := db.ReplayDead(ctx, f, min(replayBatch, limit-done))
 		done += n
 		if err != nil || n == 0 {
 			return done, err

@@ -14,6 +14,9 @@ type ReplayFilter struct {
 	BrandID        string
 	MappingVersion int
 	From, To       time.Time // when it died: From included, To not
+	// First is when the first new event becomes due, and Gap how much later each further
+	// one does.
+	First, Gap time.Duration
 }
 
 // timeOrNull is a bound of a query; the zero time is none.
@@ -90,12 +93,12 @@ func (db *DB) CountReplayable(ctx context.Context, f ReplayFilter, limit int) (i
 }
 
 // ReplayDead gives up to limit dead events another try under the active mapping, and
-// returns how many. One that a newer decision has replaced is left alone. The first
-// becomes due after a time, each further one a gap later, opt-outs before the others.
-func (db *DB) ReplayDead(ctx context.Context, f ReplayFilter, limit int, first, gap time.Duration) (int, error) {
+// returns how many. One that a newer decision has replaced is left alone. Opt-outs become
+// due before the others.
+func (db *DB) ReplayDead(ctx context.Context, f ReplayFilter, limit int) (int, error) {
 	var n int
 	err := InTx(ctx, db.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, replayDead, f.Code, f.BrandID, f.MappingVersion, limit, timeOrNull(f.From), timeOrNull(f.To), gap, first)
+		tag, err := tx.Exec(ctx, replayDead, f.Code, f.BrandID, f.MappingVersion, limit, timeOrNull(f.From), timeOrNull(f.To), f.Gap, f.First)
 		n = int(tag.RowsAffected())
 		return err
 	})

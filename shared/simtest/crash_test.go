@@ -231,7 +231,7 @@ func TestCrash9ARepairedMappingIsReplayedUnderANewVersion(t *testing.T) {
 	if err != nil || n != 1 {
 		t.Errorf("dry run: %d, %v", n, err)
 	}
-	if n, err = w.db.ReplayDead(t.Context(), postgres.ReplayFilter{Code: code, MappingVersion: 2}, 100, 0, 0); err != nil || n != 1 {
+	if n, err = w.db.ReplayDead(t.Context(), postgres.ReplayFilter{Code: code, MappingVersion: 2}, 100); err != nil || n != 1 {
 		t.Errorf("replayed %d, %v", n, err)
 	}
 	w.settle()
@@ -240,7 +240,7 @@ func TestCrash9ARepairedMappingIsReplayedUnderANewVersion(t *testing.T) {
 	contact, _ := w.hubspot.Contact("main", "a@example.com")
 	w.expect("HubSpot", contact.Properties["news"]+w.shown("a@example.com", 5), "trueSUBSCRIBED")
 	w.expect("nobody is resubscribed", w.shown("b@example.com", 5), "UNSUBSCRIBED")
-	if n, err = w.db.ReplayDead(t.Context(), postgres.ReplayFilter{}, 100, 0, 0); err != nil || n != 0 {
+	if n, err = w.db.ReplayDead(t.Context(), postgres.ReplayFilter{}, 100); err != nil || n != 0 {
 		t.Errorf("replayed again: %d, %v", n, err)
 	}
 }
