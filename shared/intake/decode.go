@@ -48,19 +48,29 @@ func decodeBody(raw []byte) (body, []fieldError) {
 	if problem := precheck(raw); problem != nil {
 		return b, []fieldError{*problem}
 	}
-	r := reader{decoder: jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))}
+	problems := decodeMembers(raw, bodyMembers(&b))
+	return b, problems
+}
+
+// bodyMembers are the known members, with where each is kept.
+func bodyMembers(b *body) map[string]any {
 	consent := map[string]any{
 		"legalBasis": &b.legalBasis, "explanation": &b.explanation,
 		"source": &b.source, "wordingVersion": &b.wordingVersion,
 	}
-	members := map[string]any{
+	return map[string]any{
 		"contactKey": &b.contactKey, "email": &b.email, "productId": &b.productID,
 		"desiredState": &b.desiredState, "occurredAt": &b.occurredAt, "consent": consent,
 	}
+}
+
+// decodeMembers reads one object that passed precheck into its members.
+func decodeMembers(raw []byte, members map[string]any) []fieldError {
+	r := reader{decoder: jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))}
 	if err := r.document(members); err != nil {
-		return b, []fieldError{syntaxError(err)}
+		return []fieldError{syntaxError(err)}
 	}
-	return b, r.errors
+	return r.errors
 }
 
 func precheck(raw []byte) *fieldError {
