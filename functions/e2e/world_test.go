@@ -248,14 +248,22 @@ func (w *world) environment() []string {
 	return env
 }
 
-// decision is what a caller sends; it returns the answer's status and body.
-func (w *world) decide(email, state string) (int, string) {
+// post sends a decision, and again with the same key while it is throttled, as a caller
+// would.
+func (w *world) post(key, email, state string) (int, string) {
 	w.t.Helper()
-	w.serial++
-	return w.post(fmt.Sprint("key-", w.serial), email, state)
+	code, answer := w.postOnce(key, email, state)
+	for range 100 {
+		if code != http.StatusServiceUnavailable {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+		code, answer = w.postOnce(key, email, state)
+	}
+	return code, answer
 }
 
-func (w *world) post(key, email, state string) (int, string) {
+func (w *world) postOnce(key, email, state string) (int, string) {
 	w.t.Helper()
 	body := fmt.Sprintf(`{"contactKey":%q,"email":%q,"productId":"news","desiredState":%q,"consent":{"explanation":"form"}}`, email, email, state)
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.apiURL+"/v1/brands/acme/subscriptions", strings.NewReader(body))
@@ -264,17 +272,7 @@ func (w *world) post(key, email, state string) (int, string) {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Idempotency-Key", key)
-	code, answer := w.do(r)
-	for range 100 { // throttled: as a caller would, with the same key
-		if code != http.StatusServiceUnavailable {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-		again := r.Clone(w.t.Context())
-		again.Body = io.NopCloser(strings.NewReader(body))
-		code, answer = w.do(again)
-	}
-	return code, answer
+	return w.do(r)
 }
 
 func (w *world) do(r *http.Request) (int, string) {

@@ -30,7 +30,8 @@ func main() {
 		s.Fatal(err)
 	}
 	cfg.DB = db
-	if cfg.Publisher, err = qstash.New(qstash.Config{BaseURL: qstashURL, Token: token.Get, HTTPClient: s.HTTPClient(db)}); err != nil {
+	httpClient, bearer := s.Bearer(db, "QSTASH_TOKEN", token)
+	if cfg.Publisher, err = qstash.New(qstash.Config{BaseURL: qstashURL, Token: bearer, HTTPClient: httpClient}); err != nil {
 		s.Fatal(err)
 	}
 	r, err := relay.New(cfg)

@@ -9,20 +9,19 @@ import (
 	"hubsync/functions/internal/clients"
 	"hubsync/shared/hubspot"
 	"hubsync/shared/lambdahttp"
-	"hubsync/shared/qstash"
 	"hubsync/shared/worker"
 )
 
 func main() {
 	s := clients.New()
 	database := s.Reader.Database()
-	keys := clients.Keys(s.Secret("QSTASH_CURRENT_SIGNING_KEY", true), s.Secret("QSTASH_NEXT_SIGNING_KEY", false))
+	verifier := clients.Verifier(s.Secret("QSTASH_CURRENT_SIGNING_KEY", true), s.Secret("QSTASH_NEXT_SIGNING_KEY", false))
 	redisURL := s.Secret("REDIS_URL", true)
 	hubspotURL := s.URL("HUBSPOT_BASE_URL", hubspot.DefaultBaseURL)
 	subject, region := s.WorkerURL()
 	cfg := worker.Config{
 		Env: s.Env(), Subject: subject, Region: region, Clock: time.Now, Random: rand.Float64, Logger: s.Logger,
-		Verifier: qstash.NewVerifier(keys, time.Now),
+		Verifier: verifier,
 	}
 	scriptPrefix := s.RedisScriptPrefix()
 	if err := s.Err(); err != nil {

@@ -104,12 +104,21 @@ func TestStoreKeepsRefetchesAndSurvivesAnOutage(t *testing.T) {
 	answer = "two"
 	now = now.Add(secretTTL - time.Second)
 	get("one", 1)
-	store.Forget("arn:x") // refused by the service: rotated
+	if !store.Refused("arn:x") { // by the service: it was rotated
+		t.Error("a refused secret is not fetched again")
+	}
+	get("two", 2)
+	if store.Refused("arn:x") || store.Refused("arn:y") {
+		t.Error("a secret that was fetched a moment ago, or never, is fetched again")
+	}
 	get("two", 2)
 	failing, now = true, now.Add(secretTTL)
 	get("two", 3)
-	store.Forget("arn:x")
-	if _, err := store.Get(t.Context(), "arn:x"); err == nil {
+	if !store.Refused("arn:x") {
+		t.Error("a refused secret is not fetched again")
+	}
+	get("two", 4) // an outage of the store and a false signature cost nothing
+	if _, err := store.Get(t.Context(), "arn:y"); err == nil {
 		t.Error("a secret that was never held is no secret")
 	}
 }

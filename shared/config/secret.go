@@ -28,6 +28,10 @@ func (s Secret) Reveal() string { return string(s) }
 // dynamic reference in the template would freeze it at deploy time.
 const secretTTL = 5 * time.Minute
 
+// leastAge is how old a secret must be to be fetched again because it was refused:
+// whoever sends false signatures must not drive the calls to the store.
+const leastAge = 5 * time.Second
+
 // Store fetches secrets by ARN and keeps each for five minutes.
 type Store struct {
 	fetch func(ctx context.Context, arn string) (string, error)
@@ -40,6 +44,7 @@ type Store struct {
 type storedSecret struct {
 	value     string
 	fetchedAt time.Time
+	refused   bool
 }
 
 // NewStore returns a store over a fetch function (Secrets Manager's GetSecretValue).
@@ -53,7 +58,7 @@ func (s *Store) Get(ctx context.Context, arn string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held, ok := s.values[arn]
-	if ok && s.clock().Sub(held.fetchedAt) < secretTTL {
+	if ok && !held.refused && s.clock().Sub(held.fetchedAt) < secretTTL {
 		return held.value, nil
 	}
 	value, err := s.fetch(ctx, arn)
@@ -67,11 +72,19 @@ func (s *Store) Get(ctx context.Context, arn string) (string, error) {
 	return value, nil
 }
 
-// Forget drops a secret after it was refused, so that the next Get fetches it anew.
-func (s *Store) Forget(arn string) {
+// Refused says that a secret was refused, so that the next Get fetches it anew; false:
+// it was fetched a moment ago. The value stays for when the store is away: a false
+// signature must not cost the true key.
+func (s *Store) Refused(arn string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.values, arn)
+	held, ok := s.values[arn]
+	if !ok || s.clock().Sub(held.fetchedAt) < leastAge {
+		return false
+	}
+	held.refused = true
+	s.values[arn] = held
+	return true
 }
 
 // Value is a secret given in the environment, or the ARN of one in a store.
@@ -96,11 +109,11 @@ func (v Value) Get(ctx context.Context) (string, error) {
 func (v Value) Set() bool { return v.arn != "" || v.plain != "" }
 
 // Refused says that the secret was refused: a rotated one is fetched at the next Get.
-func (v Value) Refused() {
-	if v.arn != "" {
-		v.store.Forget(v.arn)
-	}
-}
+// False: there is no other to fetch.
+func (v Value) Refused() bool { return v.arn != "" && v.store.Refused(v.arn) }
+
+// Stored reports whether the secret lives in a store, where it may be rotated.
+func (v Value) Stored() bool { return v.arn != "" }
 
 // Format hides the secret in every verb: fmt does not ask the methods of an
 // unexported field.

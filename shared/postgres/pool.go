@@ -36,9 +36,18 @@ const (
 // Config says how to open a pool.
 type Config struct {
 	URL string
-	// Password returns the password of a new connection, for IAM tokens; nil: the URL's.
+	// Password returns the password of a new connection, for IAM tokens and passwords that
+	// are secrets of their own; nil: the URL's.
 	Password func(ctx context.Context, host string, port uint16, user string) (string, error)
-	MaxConns int32 // default 4; a local world takes more
+	// Current returns the URL whose user and password a new connection takes, for a
+	// secret that is rotated; nil: URL's.
+	Current func(ctx context.Context) (string, error)
+	// Refused is told that the server refused what Password or Current gave; true: they
+	// may give something else now. Nil: they are not tried before they are used.
+	Refused func() bool
+	// RequireTLS refuses a URL that does not say how far another machine is to be trusted.
+	RequireTLS bool
+	MaxConns   int32 // default 4; a local world takes more
 }
 
 // Open returns a pool in exec mode. A URL with options or run-time parameters is
@@ -51,17 +60,19 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, errors.New("database URL cannot be read: it should look like postgres://user@host:5432/name")
 	}
+	if cfg.RequireTLS {
+		if err := checkTLS(pc.ConnConfig, cfg.URL); err != nil {
+			return nil, err
+		}
+	}
 	pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	pc.MaxConns = defaultMaxConns
 	if cfg.MaxConns > 0 {
 		pc.MaxConns = cfg.MaxConns
 	}
 	pc.PingTimeout = pingTimeout
-	if cfg.Password != nil {
-		pc.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) (err error) {
-			c.Password, err = cfg.Password(ctx, c.Host, c.Port, c.User)
-			return err
-		}
+	if cfg.Password != nil || cfg.Current != nil {
+		pc.BeforeConnect = cfg.freshCredentials
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {

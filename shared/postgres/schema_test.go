@@ -76,6 +76,29 @@ func TestNowIsInlined(t *testing.T) {
 	}
 }
 
+func TestOpenRefusesTLSThatVerifiesNothing(t *testing.T) {
+	t.Parallel()
+	for url, ok := range map[string]bool{
+		"postgres://u@db.example.com/x?sslmode=verify-full": true,
+		"postgres://u@db.example.com/x?sslmode=verify-ca":   true,
+		"postgres://u@db.example.com/x?sslmode=disable":     true,
+		"postgres://u@127.0.0.1/x":                          true,
+		"postgres://u@/x?host=/run/postgresql":              true,
+		"postgres://u@db.example.com/x":                     false,
+		"postgres://u@db.example.com/x?sslmode=require":     false,
+		"postgres://u@db.example.com/x?sslmode=prefer":      false,
+		"postgres://u@192.0.2.7/x?sslmode=allow":            false,
+	} {
+		pool, err := postgres.Open(context.Background(), postgres.Config{URL: url, RequireTLS: true})
+		if pool != nil {
+			pool.Close()
+		}
+		if ok != (err == nil) {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
 func TestOpenRefusesWhatWouldPin(t *testing.T) {
 	t.Parallel()
 	for url, ok := range map[string]bool{

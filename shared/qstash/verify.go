@@ -47,8 +47,9 @@ func NewKeys(current, next string) (Keys, error) {
 
 // Verifier checks the signatures of deliveries.
 type Verifier struct {
-	keys  func(context.Context) (Keys, error)
-	clock func() time.Time
+	keys    func(context.Context) (Keys, error)
+	clock   func() time.Time
+	refused func() bool
 }
 
 // NewVerifier returns a verifier; keys is asked at every check, so that a rotation
@@ -56,6 +57,11 @@ type Verifier struct {
 func NewVerifier(keys func(context.Context) (Keys, error), clock func() time.Time) *Verifier {
 	return &Verifier{keys: keys, clock: clock}
 }
+
+// OnRefused has f called when neither key made a signature; true: the keys may be others
+// now, and the signature is checked once more. Both keys may have been rotated since
+// they were read.
+func (v *Verifier) OnRefused(f func() bool) { v.refused = f }
 
 type claims struct {
 	jwt.RegisteredClaims
@@ -72,20 +78,31 @@ func (v *Verifier) Verify(ctx context.Context, token string, body []byte, subjec
 	if token == "" || len(token) > maxToken {
 		return fmt.Errorf("%w: token of %d bytes", ErrSignature, len(token))
 	}
-	keys, err := v.keys(ctx)
-	if err != nil {
-		return fmt.Errorf("%w: signing keys are not available", ErrSignature)
-	}
-	var c claims
-	err = v.parse(token, keys.Current, &c)
-	if errors.Is(err, jwt.ErrTokenSignatureInvalid) && keys.Next != "" {
-		c = claims{}
-		err = v.parse(token, keys.Next, &c)
+	c, err := v.read(ctx, token)
+	if errors.Is(err, jwt.ErrTokenSignatureInvalid) && v.refused != nil && v.refused() {
+		c, err = v.read(ctx, token)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s", ErrSignature, reasonOf(err))
 	}
 	return c.check(body, subject)
+}
+
+var errNoKeys = errors.New("signing keys are not available")
+
+// read checks a token under the current, then the next key.
+func (v *Verifier) read(ctx context.Context, token string) (claims, error) {
+	var c claims
+	keys, err := v.keys(ctx)
+	if err != nil {
+		return c, errNoKeys
+	}
+	err = v.parse(token, keys.Current, &c)
+	if errors.Is(err, jwt.ErrTokenSignatureInvalid) && keys.Next != "" {
+		c = claims{}
+		err = v.parse(token, keys.Next, &c)
+	}
+	return c, err
 }
 
 func (v *Verifier) parse(token, key string, c *claims) error {
@@ -102,7 +119,7 @@ func (v *Verifier) parse(token, key string, c *claims) error {
 func reasonOf(err error) string {
 	for _, known := range []error{
 		jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid, jwt.ErrTokenExpired,
-		jwt.ErrTokenNotValidYet, jwt.ErrTokenUsedBeforeIssued, jwt.ErrTokenInvalidIssuer, jwt.ErrTokenRequiredClaimMissing,
+		errNoKeys, jwt.ErrTokenNotValidYet, jwt.ErrTokenUsedBeforeIssued, jwt.ErrTokenInvalidIssuer, jwt.ErrTokenRequiredClaimMissing,
 	} {
 		if errors.Is(err, known) {
 			return known.Error()

@@ -39,6 +39,7 @@ type Set struct {
 	*config.Reader
 	Logger  *slog.Logger
 	getenv  func(string) string
+	store   *config.Store
 	idle    time.Duration
 	closers []func()
 }
@@ -46,7 +47,8 @@ type Set struct {
 // New returns a set over the process's environment.
 func New() *Set {
 	getenv := os.Getenv
-	s := &Set{Reader: config.NewReader(getenv, config.NewStore(fetchSecret(), time.Now)), Logger: lambdacontext.NewLogger(), getenv: getenv}
+	s := &Set{Logger: lambdacontext.NewLogger(), getenv: getenv, store: config.NewStore(fetchSecret, time.Now)}
+	s.Reader = config.NewReader(getenv, s.store)
 	// How long a frozen function's connections are trusted: below what the network between
 	// forgets (a NAT gateway 350 s, RDS Proxy its idle client timeout).
 	s.idle = time.Duration(s.Int("IDLE_BOUND_SECONDS", 60, 1, 3600)) * time.Second
@@ -77,21 +79,24 @@ var awsConfig = sync.OnceValues(func() (aws.Config, error) {
 	return awsconfig.LoadDefaultConfig(context.Background())
 })
 
-func fetchSecret() func(context.Context, string) (string, error) {
-	return func(ctx context.Context, arn string) (string, error) {
-		cfg, err := awsConfig()
-		if err != nil {
-			return "", fmt.Errorf("load AWS configuration: %w", err)
-		}
-		out, err := secretsmanager.NewFromConfig(cfg).GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &arn})
-		if err != nil {
-			return "", err
-		}
-		if out.SecretString == nil {
-			return "", fmt.Errorf("it holds bytes, not text")
-		}
-		return *out.SecretString, nil
+// secretTimeout is what a secret may take: an invocation waits for it.
+const secretTimeout = 3 * time.Second
+
+func fetchSecret(ctx context.Context, arn string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
+	defer cancel()
+	cfg, err := awsConfig()
+	if err != nil {
+		return "", fmt.Errorf("load AWS configuration: %w", err)
 	}
+	out, err := secretsmanager.NewFromConfig(cfg).GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &arn})
+	if err != nil {
+		return "", err
+	}
+	if out.SecretString == nil {
+		return "", errors.New("it holds bytes, not text")
+	}
+	return *out.SecretString, nil
 }
 
 // Database opens the pool; the configuration must have been checked.
@@ -102,13 +107,19 @@ func (s *Set) Database(ctx context.Context, d config.Database) (*postgres.DB, er
 		if err != nil {
 			return nil, err
 		}
-		cfg.URL = text
+		cfg.URL, cfg.RequireTLS = text, true
+		if d.URL.Stored() {
+			cfg.Current, cfg.Refused = d.URL.Get, d.URL.Refused
+		}
 	} else {
 		u, err := databaseURL(d)
 		if err != nil {
 			return nil, err
 		}
 		cfg.URL, cfg.Password = u.String(), databasePassword(d)
+		if d.UsesPassword && d.Password.Stored() {
+			cfg.Refused = d.Password.Refused
+		}
 	}
 	pool, err := postgres.Open(ctx, cfg)
 	if err != nil {
@@ -184,6 +195,15 @@ func (s *Set) Budget(ctx context.Context, redisURL config.Value, env, scriptPref
 	}), nil
 }
 
+// Bearer returns a client for a service that takes a bearer token, and the token to give
+// to the service's own client: a rotation needs no restart and fails no call.
+func (s *Set) Bearer(db *postgres.DB, name string, token config.Value) (*http.Client, func(context.Context) (string, error)) {
+	t := newTokens(name, token, time.Now, s.Logger)
+	client := s.HTTPClient(db)
+	client.Transport = &rotating{base: client.Transport, tokens: t}
+	return client, t.Get
+}
+
 // HTTPClient returns a client whose idle connections go when the database's do: a call
 // over one that was lost while the function was frozen would wait for its whole timeout.
 func (s *Set) HTTPClient(db *postgres.DB) *http.Client {
@@ -198,7 +218,6 @@ func (s *Set) HTTPClient(db *postgres.DB) *http.Client {
 func (s *Set) HubSpot(db *postgres.DB, limiter *budget.Limiter, baseURL string) func(string) (*hubspot.Client, error) {
 	var mu sync.Mutex
 	made := map[string]*hubspot.Client{}
-	httpClient := s.HTTPClient(db)
 	return func(id string) (*hubspot.Client, error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -209,31 +228,20 @@ func (s *Set) HubSpot(db *postgres.DB, limiter *budget.Limiter, baseURL string) 
 		if err != nil {
 			return nil, err
 		}
-		r := config.NewReader(s.getenv, config.NewStore(fetchSecret(), time.Now))
-		token := r.HubSpotToken(id)
+		r := config.NewReader(s.getenv, s.store)
+		secret := r.HubSpotToken(id)
 		if err := r.Err(); err != nil {
 			return nil, err
 		}
+		httpClient, token := s.Bearer(db, config.HubSpotTokenName(id), secret)
 		c, err := hubspot.New(hubspot.Config{
-			Portal: id, BaseURL: baseURL, Version: portal.APIVersion, Token: token.Get, Clock: time.Now,
-			HTTPClient: httpClient, OnResponse: feedback(limiter, id, token, s.Logger),
+			Portal: id, BaseURL: baseURL, Version: portal.APIVersion, Token: token, Clock: time.Now,
+			HTTPClient: httpClient, OnResponse: worker.Feedback(limiter, id, s.Logger),
 		})
 		if err == nil {
 			made[id] = c
 		}
 		return c, err
-	}
-}
-
-// feedback tells the budget what HubSpot says, and drops a token that was refused: a
-// rotated one is fetched at the next call.
-func feedback(limiter *budget.Limiter, portal string, token config.Value, logger *slog.Logger) func(hubspot.RateInfo) {
-	tell := worker.Feedback(limiter, portal, logger)
-	return func(info hubspot.RateInfo) {
-		if info.Status == http.StatusUnauthorized {
-			token.Refused()
-		}
-		tell(info)
 	}
 }
 
@@ -254,10 +262,10 @@ func findPortal(db *postgres.DB, id string) (postgres.Portal, error) {
 	return postgres.Portal{}, fmt.Errorf("portal %s is not in hubspot_portals", id)
 }
 
-// Keys returns the QStash signing keys, asked for at every delivery. A refused
-// signature makes them fetched anew: both keys may have been rotated.
-func Keys(current, next config.Value) func(context.Context) (qstash.Keys, error) {
-	return func(ctx context.Context) (qstash.Keys, error) {
+// Verifier checks deliveries under the QStash signing keys, asked for at every one. A
+// refused signature makes them fetched anew: both keys may have been rotated.
+func Verifier(current, next config.Value) *qstash.Verifier {
+	v := qstash.NewVerifier(func(ctx context.Context) (qstash.Keys, error) {
 		c, err := current.Get(ctx)
 		if err != nil {
 			return qstash.Keys{}, err
@@ -267,7 +275,12 @@ func Keys(current, next config.Value) func(context.Context) (qstash.Keys, error)
 			return qstash.Keys{}, err
 		}
 		return qstash.NewKeys(c, n)
-	}
+	}, time.Now)
+	v.OnRefused(func() bool {
+		again, too := current.Refused(), next.Refused()
+		return again || too
+	})
+	return v
 }
 
 // DirectURL is the database's URL with a password in it, for a migration.
