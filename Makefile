@@ -74,7 +74,7 @@ bench-quick: ## speed beside the peers, under 2 minutes; fails where a ratio fel
 	@$(GO) -C bench run -mod=mod . -form quick
 
 bench: ## the same with more rounds and sizes, under 15 minutes
-	@$(GO) -C bench run -mod=mod . -form standard
+	@$(GO) -C bench run -mod=mod . -form standard -plots $(CURDIR)/docs
 
-bench-full: ## the same with 5 million rows and a million imported contacts
-	@$(GO) -C bench run -mod=mod . -form full
+bench-full: ## the same with 5 million pending events and a million people
+	@$(GO) -C bench run -mod=mod . -form full -plots $(CURDIR)/docs

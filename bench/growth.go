@@ -57,7 +57,7 @@ func benchGrowth(ctx context.Context, b *bench) ([]row, error) {
 		}
 		if b.plots != "" {
 			svg := plot("Cost of a step, by "+a.name, a.name, "ms", a.sizes, lines)
-			if err := os.WriteFile(filepath.Join(b.plots, "growth-"+a.file+".svg"), []byte(svg), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(b.plots, "growth-"+a.file+".svg"), []byte(svg), 0o644); err != nil {
 				return nil, fmt.Errorf("write plot: %w", err)
 			}
 		}
@@ -205,10 +205,7 @@ func growPeople(ctx context.Context, b *bench, size int) (map[string]float64, er
 		return nil, err
 	}
 	defer w.close(ctx)
-	if _, err := w.pool.Exec(ctx, fillPeople, size); err != nil {
-		return nil, fmt.Errorf("fill people: %w", err)
-	}
-	if _, err := w.pool.Exec(ctx, `VACUUM (ANALYZE)`); err != nil {
+	if err := w.db.people(ctx, size); err != nil {
 		return nil, err
 	}
 	decision, err := w.decisions(ctx)
