@@ -26,14 +26,21 @@ const (
 
 // run plays the plan, lets the world come to rest, and looks at it.
 func (w *world) run() {
+	w.setUp()
+	if w.rest("the faults ended") && w.replay() {
+		w.examine()
+	}
+}
+
+// setUp puts everything that the plan says onto the clock.
+func (w *world) setUp() {
 	for _, i := range w.plan.items {
 		w.at(start.Add(i.at), func() { w.begin(i) })
 	}
 	w.at(start.Add(w.plan.quiet), w.calmDown)
-	w.relayAt, w.sweepAt, w.checkAt = start, start.Add(tickSweep/2), start.Add(tickCheck/3)
-	if w.rest("the faults ended") && w.replay() {
-		w.examine()
-	}
+	w.relay.ran(start)
+	w.sweep.ran(start.Add(tickSweep / 2))
+	w.check.ran(start.Add(tickCheck / 3))
 }
 
 // replay does what an operator does about dead events: each is due to an answer that a
@@ -115,12 +122,17 @@ func (w *world) rest(since string) bool {
 	}
 }
 
+// timetable is when a timed stage runs next, and the earliest moment at which it may.
+type timetable struct{ at, notBefore time.Time }
+
+func (t *timetable) ran(next time.Time) { t.at, t.notBefore = next, next }
+
 // tick starts the timed stages.
 func (w *world) tick() {
-	if !w.relayAt.After(w.now) {
-		w.relayAt = w.now.Add(max(w.relayGap, tickRelay))
+	if !w.relay.at.After(w.now) {
+		w.relay.ran(w.now.Add(max(w.relayGap, tickRelay)))
 		w.timed("relay", func(ctx context.Context) {
-			result, err := w.relay.Pass(ctx)
+			result, err := w.relayer.Pass(ctx)
 			w.relayGap = min(2*max(w.relayGap, tickRelay), tickIdle)
 			if result.Claimed > 0 || err != nil {
 				w.relayGap = 0
@@ -128,17 +140,17 @@ func (w *world) tick() {
 			w.trace("relay: claimed %d, published %d, retried %d, dead %d, failed %t", result.Claimed, result.Published, result.Retried, result.Dead, err != nil)
 		})
 	}
-	if !w.sweepAt.After(w.now) {
-		w.sweepAt = w.now.Add(tickSweep)
+	if !w.sweep.at.After(w.now) {
+		w.sweep.ran(w.now.Add(tickSweep))
 		w.timed("sweep", func(ctx context.Context) {
-			result, err := w.sweep.Run(ctx)
+			result, err := w.sweeper.Run(ctx)
 			w.trace("sweep: scheduled %d, failed %t", result.Scheduled, err != nil)
 		})
 	}
-	if !w.checkAt.After(w.now) {
-		w.checkAt = w.now.Add(tickCheck)
+	if !w.check.at.After(w.now) {
+		w.check.ran(w.now.Add(tickCheck))
 		w.timed("check", func(ctx context.Context) {
-			result, err := w.check.Run(ctx)
+			result, err := w.checker.Run(ctx)
 			w.trace("check: %+v, failed %t", result, err != nil)
 		})
 	}
@@ -177,17 +189,18 @@ func (w *world) upcoming() (time.Time, bool) {
 	}
 	at, found := w.next()
 	for _, x := range []struct {
-		due  *time.Time
-		tick *time.Time
-	}{{relay, &w.relayAt}, {sweep, &w.sweepAt}, {check, &w.checkAt}} {
+		due   *time.Time
+		timer *timetable
+	}{{relay, &w.relay}, {sweep, &w.sweep}, {check, &w.check}} {
+		x.timer.at = x.timer.notBefore
 		if x.due == nil {
 			continue
 		}
-		if x.due.After(*x.tick) {
-			*x.tick = *x.due
+		if x.due.After(x.timer.at) {
+			x.timer.at = *x.due
 		}
-		if !found || x.tick.Before(at) {
-			at, found = *x.tick, true
+		if !found || x.timer.at.Before(at) {
+			at, found = x.timer.at, true
 		}
 	}
 	return at, found
@@ -240,6 +253,10 @@ func (w *world) client(d decision) {
 
 // send makes one attempt, and another one later where there was no answer.
 func (w *world) send(t *try, d decision) {
+	if d.bulk {
+		w.importRow(t, d)
+		return
+	}
 	var answer *httptest.ResponseRecorder
 	a := w.spawn("intake", func() {
 		recorder := httptest.NewRecorder()
@@ -251,6 +268,33 @@ func (w *world) send(t *try, d decision) {
 	a.ending = func() {
 		if answer == nil || !w.answered(t, d, answer) {
 			w.at(w.now.Add(time.Duration(1+w.order.IntN(20))*time.Second), func() { w.send(t, d) })
+		}
+	}
+}
+
+// importRow stores a decision as an import does: in the bulk lane.
+func (w *world) importRow(t *try, d decision) {
+	answer := httptest.NewRecorder()
+	answer.Code = http.StatusServiceUnavailable
+	row := postgres.Decision{
+		RequestID: w.newID(), EventID: w.newID(), BrandID: d.brand, ProductID: d.product, ContactKey: d.contact, Email: d.email, EmailKey: d.email,
+		DesiredState: outbox.DesiredState(d.state), IdempotencyKey: d.key, RequestHash: d.key, Source: "import", Lane: outbox.LaneBulk, UndatedWindow: undated,
+	}
+	if d.occurred != nil {
+		row.OccurredAt = ptr(start.Add(*d.occurred))
+	}
+	a := w.spawn("intake", func() {
+		receipt, err := w.db.Accept(w.d.t.Context(), row)
+		w.point("before reply")
+		if err == nil {
+			answer.Code = http.StatusAccepted
+			_, _ = answer.WriteString(`{"requestId":"` + receipt.RequestID.String() + `"}`)
+		}
+	})
+	a.try = t
+	a.ending = func() {
+		if !w.answered(t, d, answer) {
+			w.at(w.now.Add(5*time.Second), func() { w.send(t, d) })
 		}
 	}
 }

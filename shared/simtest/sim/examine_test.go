@@ -21,11 +21,7 @@ func (w *world) examine() {
 	if !w.audit("the first audit") {
 		return
 	}
-	w.decisions()
-	w.compare()
-	w.opened()
-	w.privacy()
-	w.budgets()
+	w.look()
 	// Once more, and every message once more: nothing is left to do.
 	writes, events := w.written(), w.query(selectEvents)
 	if !w.audit("the second audit") || !w.redeliver() {
@@ -39,13 +35,24 @@ func (w *world) examine() {
 	}
 }
 
+// look compares everything with what must be.
+func (w *world) look() {
+	w.decisions()
+	w.compare()
+	w.opened()
+	w.targets()
+	w.privacy()
+	w.budgets()
+	w.isolation()
+}
+
 const selectEvents = `SELECT count(*)::text || ' with ' || coalesce(sum(generation), 0) || ' generations' FROM hubspot_outbox_events`
 
 // audit lets the audit period pass, and what was found be repaired.
 func (w *world) audit(name string) bool {
 	w.audits = true
 	w.now = w.now.Add(25 * time.Hour)
-	w.checkAt = w.now
+	w.check.ran(w.now)
 	w.trace("%s", name)
 	return w.rest(name)
 }
@@ -100,7 +107,7 @@ func (w *world) decisions() {
 			w.violate("I1", "%s is %s", key, status)
 		}
 	}
-	if n := w.query(`SELECT count(*)::text FROM subscription_requests WHERE source = 'api'`); n != fmt.Sprint(keys) {
+	if n := w.query(`SELECT count(*)::text FROM subscription_requests WHERE source IN ('api', 'import')`); n != fmt.Sprint(keys) {
 		w.violate("I8", "%s requests are stored for %d keys", n, keys)
 	}
 }
@@ -229,4 +236,54 @@ func (w *world) budgets() {
 			}
 		}
 	}
+}
+
+// targets: I5 holds for what is required beside the preference too.
+func (w *world) targets() {
+	for c, must := range w.ledger.model() {
+		p := placeOf(c.brand, c.product)
+		contact, exists := w.hubspot.Contact(p.portal, c.email)
+		shown, _ := w.hubspot.Status(p.portal, c.email, p.subscription)
+		if must.open != "" || (shown.State == "SUBSCRIBED") != must.subscribed {
+			continue // what must be is open, or compare has said it
+		}
+		switch value := contact.Properties["news"]; {
+		case must.subscribed && p.product != "plain" && p.product != "digest" && !exists:
+			w.violate("I5", "%v is subscribed and no contact", c)
+		case p.product == "news" && must.subscribed && value != "true" && value != "yes":
+			w.violate("I5", "%v is subscribed and its property is %q", c, value)
+		case p.product == "news" && !must.subscribed && value != "" && value != "false":
+			w.violate("I5", "%v is unsubscribed and its property is %q", c, value)
+		case p.product == "tips" && must.subscribed && !strings.Contains(contact.Properties["hs_all_assigned_business_unit_ids"], "9"):
+			w.violate("I5", "%v is subscribed and not assigned to its brand", c)
+		}
+	}
+}
+
+// patience is how long a decision may take that has nothing to do with the trouble: the
+// budget of a Redis that just began is closed for eleven seconds, and then shared.
+const patience = 2 * time.Minute
+
+const selectSlow = `
+SELECT coalesce(string_agg(r.idempotency_key || ' ' || coalesce(e.completed_at - e.created_at, interval '1 year') || ' ' || e.status, ', '), '')
+FROM hubspot_outbox_events e JOIN subscription_requests r ON r.id = e.request_id JOIN contacts c ON c.contact_key = r.contact_key
+WHERE e.revision = 1 AND e.created_at < $3::timestamptz AND e.sequence IS NOT NULL
+  AND CASE WHEN $1 = 'poison' THEN c.email_key <> $2 ELSE e.portal_id <> $2 END
+  AND (e.status = 'dead' OR e.completed_at - e.created_at > $4::interval)`
+
+// isolation: I6, where only one address or one portal was in trouble nobody else waited
+// for it or died of it.
+func (w *world) isolation() {
+	f := w.plan.alone
+	if f == nil || !f.fired {
+		return
+	}
+	whose := f.portal
+	if f.kind == "poison" {
+		whose = f.email
+	}
+	if slow := w.query(selectSlow, f.kind, whose, start.Add(w.plan.quiet), patience); slow != "" {
+		w.violate("I6", "%s of somebody else: %s", f.kind, slow)
+	}
+	w.fired["isolated trouble"]++
 }

@@ -19,6 +19,7 @@ type fault struct {
 	status int
 	lasts  time.Duration
 	fired  bool
+	email  string // poison: whose
 }
 
 // kinds lists what can go wrong; what stands more than once is drawn more often.
@@ -82,6 +83,12 @@ func (w *world) arm(f *fault) {
 	case "redis flushed":
 		occasion("all keys are gone")
 		w.redis.server.FlushAll()
+	case "poison":
+		occasion("HubSpot refuses every write with one address in it")
+		w.poisoned = f
+	case "portal away":
+		occasion(f.portal)
+		w.away = f
 	default:
 		w.faults = append(w.faults, f)
 	}
@@ -89,7 +96,7 @@ func (w *world) arm(f *fault) {
 
 // mend repairs whatever is broken.
 func (w *world) mend() {
-	w.redisAway = time.Time{}
+	w.redisAway, w.poisoned, w.away = time.Time{}, nil, nil
 	w.learnKeys()
 	for portal, token := range tokens {
 		w.hubspot.SetToken(portal, token)
@@ -211,6 +218,13 @@ func (w *world) publish(call request) (*http.Response, error) {
 
 // callHubSpot makes a call to HubSpot, or what a fault makes of it.
 func (w *world) callHubSpot(c *sent, call request) (*http.Response, error) {
+	switch {
+	case w.poisoned != nil && strings.Contains(strings.ToLower(string(call.content)+call.URL.Path), w.poisoned.email) && strings.Contains(c.operation, "write"):
+		w.ledger.refused[http.StatusBadRequest]++
+		return call.refused(http.StatusBadRequest, 0), nil
+	case w.away != nil && w.away.portal == c.portal:
+		return call.refused(http.StatusServiceUnavailable, 0), nil
+	}
 	f := w.take("hubspot refuses", "hubspot reply lost", "hubspot late", "hubspot truncated", "hubspot unconfirmed")
 	if f == nil {
 		response := w.carryOutHubSpot(c, call)

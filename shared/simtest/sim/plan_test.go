@@ -31,6 +31,7 @@ type decision struct {
 	occurred *time.Duration
 	again    int  // how often it is sent once more although it was answered
 	forged   bool // the key comes back with another body
+	bulk     bool // of an import
 }
 
 // act is something that happens inside HubSpot.
@@ -45,7 +46,10 @@ type plan struct {
 	seed  uint64
 	items []item
 	skews map[string]time.Duration // of a stage's clock, or HubSpot's
-	quiet time.Duration            // when faults and traffic are over
+	// alone: the only trouble is one address's, or one portal's. Everybody else must not
+	// notice.
+	alone *fault
+	quiet time.Duration // when faults and traffic are over
 }
 
 // place is a product that a world has.
@@ -81,10 +85,14 @@ func newPlan(seed uint64, drop []int) plan {
 	for range w.r.IntN(5) {
 		w.act()
 	}
-	for range w.r.IntN(16) {
-		w.fault()
+	if seed%8 == 0 {
+		w.trouble()
+	} else {
+		for range w.r.IntN(16) {
+			w.fault()
+		}
 	}
-	if w.r.IntN(4) == 0 {
+	if w.plan.alone == nil && w.r.IntN(4) == 0 {
 		w.plan.skews[[]string{"worker", "relay", "check", "hubspot"}[w.r.IntN(4)]] = w.between(-3*time.Second, 3*time.Second)
 	}
 	for i := range w.plan.items {
@@ -146,6 +154,7 @@ func (w *writer) decision() {
 	if w.r.IntN(4) == 0 {
 		d.spelling = " " + strings.ToUpper(d.email[:1]) + d.email[1:] + " "
 	}
+	d.bulk = w.r.IntN(6) == 0
 	switch w.r.IntN(8) {
 	case 0, 1: // undated
 	case 2: // late by up to an hour
@@ -161,7 +170,7 @@ func (w *writer) decision() {
 	}
 	w.keys = append(w.keys, d)
 	w.add(at, d)
-	if w.r.IntN(12) == 0 {
+	if w.r.IntN(12) == 0 && !d.bulk {
 		d.forged = true
 		w.add(at+w.between(time.Minute, 2*time.Minute), d)
 	}
@@ -180,4 +189,11 @@ func (w *writer) act() {
 		a.kind = "subscribe"
 	}
 	w.add(w.moment(), a)
+}
+
+// trouble makes the plan's only fault one that belongs to somebody.
+func (w *writer) trouble() {
+	f := &fault{kind: []string{"poison", "token revoked", "pause", "portal away"}[w.r.IntN(4)], portal: "main", lasts: w.plan.quiet, email: w.cells[0].email}
+	w.plan.alone = f
+	w.add(0, f)
 }

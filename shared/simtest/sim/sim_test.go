@@ -30,6 +30,9 @@ type outcome struct {
 	sum        string
 	steps      int
 	fired      map[string]int
+	decisions  int // accepted
+	cells      int
+	open       int // cells of which the run left open what must be
 	violations []string
 	trace      string
 }
@@ -47,7 +50,14 @@ func (l *lab) run(seed uint64, drop []int, keep bool) outcome {
 	w := newWorld(l.d, l.r, newPlan(seed, drop), keep)
 	defer w.close()
 	w.run()
-	return outcome{seed, w.sum(), w.steps, w.fired, w.ledger.violations, w.traceText()}
+	o := outcome{seed: seed, sum: w.sum(), steps: w.steps, fired: w.fired, decisions: len(w.ledger.accepted), violations: w.ledger.violations, trace: w.traceText()}
+	for _, must := range w.ledger.model() {
+		o.cells++
+		if must.open != "" {
+			o.open++
+		}
+	}
+	return o
 }
 
 // TestSeeds runs a range of seeds; a few by default, as many as SIM_SEEDS says.
@@ -61,7 +71,7 @@ func TestSeeds(t *testing.T) {
 	var mu sync.Mutex
 	total := outcome{fired: map[string]int{}}
 	began := time.Now()
-	count, from := number(t, "SIM_SEEDS", 4), number(t, "SIM_START", 1)
+	count, from := number(t, "SIM_SEEDS", 3), number(t, "SIM_START", 1)
 	var wg sync.WaitGroup
 	for range min(2, count) {
 		l := newLab(t)
@@ -70,14 +80,19 @@ func TestSeeds(t *testing.T) {
 				o := l.run(seed, nil, false)
 				mu.Lock()
 				total.steps += o.steps
+				total.decisions += o.decisions
+				total.cells += o.cells
+				total.open += o.open
 				for kind, n := range o.fired {
 					total.fired[kind] += n
 				}
 				if len(o.violations) > 0 {
 					total.violations = append(total.violations, o.violations...)
-					t.Errorf("seed %d:\n  %s\nreplay it: SIM_SEED=%d SIM_TRACE=1 make sim", seed, strings.Join(o.violations, "\n  "), seed)
 				}
 				mu.Unlock()
+				if len(o.violations) > 0 {
+					l.failed(t, o)
+				}
 			}
 		})
 	}
@@ -86,18 +101,13 @@ func TestSeeds(t *testing.T) {
 	}
 	close(seeds)
 	wg.Wait()
-	fmt.Printf("%d seeds from %d, %d steps in %s, faults %v, %d violations\n", count, from, total.steps, time.Since(began).Round(time.Second), total.fired, len(total.violations))
+	fmt.Printf("%d seeds from %d in %s: %d decisions in %d subscriptions (%d left open by the window that HubSpot leaves), %d steps, faults %v, %d violations\n",
+		count, from, time.Since(began).Round(time.Second), total.decisions, total.cells, total.open, total.steps, total.fired, len(total.violations))
 }
 
 func one(t *testing.T) {
 	t.Helper()
-	var drop []int
-	for text := range strings.SplitSeq(os.Getenv("SIM_DROP"), ",") {
-		if n, err := strconv.Atoi(text); err == nil {
-			drop = append(drop, n)
-		}
-	}
-	o := newLab(t).run(uint64(number(t, "SIM_SEED", 0)), drop, os.Getenv("SIM_TRACE") != "")
+	o := newLab(t).run(uint64(number(t, "SIM_SEED", 0)), readNumbers(os.Getenv("SIM_DROP")), os.Getenv("SIM_TRACE") != "")
 	if o.trace != "" {
 		fmt.Println(o.trace)
 	}
@@ -111,8 +121,8 @@ func one(t *testing.T) {
 func TestOneSeedIsOneRun(t *testing.T) {
 	t.Parallel()
 	a, b := newLab(t), newLab(t)
-	a.run(3, nil, false) // one of the databases has served before
-	for _, seed := range []uint64{1, 2} {
+	a.run(2, nil, false) // one of the databases has served before
+	for _, seed := range []uint64{1} {
 		if x, y := a.run(seed, nil, true), b.run(seed, nil, true); x.sum != y.sum {
 			t.Errorf("seed %d ran as %s and as %s; they part at\n%s", seed, x.sum, y.sum, parting(x.trace, y.trace))
 		}

@@ -59,19 +59,21 @@ type world struct {
 	ids     *rand.Rand
 	faults  []*fault
 	fired   map[string]int
-	calm    bool // faults and traffic are over
+	// poisoned and away are troubles that last: of an address, of a portal.
+	poisoned, away *fault
+	calm           bool // faults and traffic are over
 
-	relayAt, sweepAt, checkAt time.Time
-	redisAway                 time.Time
-	relayGap                  time.Duration
-	audits                    bool // what is due for an audit counts as due
+	relay, sweep, check timetable
+	redisAway           time.Time
+	relayGap            time.Duration
+	audits              bool // what is due for an audit counts as due
 
 	intake  http.Handler
 	workers []http.Handler // processes that wait
 	logger  *slog.Logger
-	relay   *relay.Relay
-	sweep   *reconcile.Reconciler
-	check   *reconcile.Checker
+	relayer *relay.Relay
+	sweeper *reconcile.Reconciler
+	checker *reconcile.Checker
 	keys    qstash.Keys // that the worker has
 }
 
@@ -143,16 +145,16 @@ func (w *world) startStages() {
 		BaseURL: "https://qstash.example.net", Token: text(qstashtest.DefaultToken), HTTPClient: &http.Client{Transport: publishing{w}},
 	})
 	w.must(err)
-	w.relay, err = relay.New(relay.Config{
+	w.relayer, err = relay.New(relay.Config{
 		DB: w.db, Publisher: publisher, Destination: workerURL, Env: environment, Clock: w.clockOf("relay"), Random: w.jitter.Float64,
 		NewID: w.newID, Logger: w.logger,
 	})
 	w.must(err)
 	common := reconcile.Config{DB: w.db, Clock: w.clockOf("check"), NewID: w.newID, Logger: w.logger}
-	w.sweep, err = reconcile.New(common)
+	w.sweeper, err = reconcile.New(common)
 	w.must(err)
 	limiter := w.newLimiter("check")
-	w.check, err = reconcile.NewChecker(common, reconcile.CheckConfig{Budget: limiter, Client: w.hubspotClients("check", limiter), Env: environment})
+	w.checker, err = reconcile.NewChecker(common, reconcile.CheckConfig{Budget: limiter, Client: w.hubspotClients("check", limiter), Env: environment})
 	w.must(err)
 }
 
