@@ -22,7 +22,7 @@ folder=$1
 shift
 "$@" </dev/null 3<&- &
 server=$!
-( cat; kill -TERM $server; sleep 3; kill -KILL $server ) <&3 >/dev/null 2>&1 &
+( trap - TERM; cat; kill -TERM $server; sleep 3; kill -KILL $server ) <&3 >/dev/null 2>&1 &
 watcher=$!
 exec 3<&-
 wait $server
