@@ -6,7 +6,7 @@ LAMBDA_FLAGS := -tags lambda.norpc -trimpath -ldflags '-s -w'
 FUNCTIONS := intake relay worker reconcile admin
 
 .PHONY: help demo dev validate test pooled lint build model interop boundaries bench-quick bench bench-full clean
-.PHONY: soak
+.PHONY: soak week
 .PHONY: sim
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ model: ## explore the protocol exhaustively, with and without each of its rules
 
 sim: ## seeds through everything, with faults: SIM_SEEDS, SIM_START, or SIM_SEED alone
 	@SIM_SEEDS=$${SIM_SEEDS:-500} $(GO) test -count=1 -timeout 30m ./shared/simtest/sim -run '^TestSeeds$$' -v | awk '!/^=== /{print} /^(FAIL|--- FAIL)/{bad=1} END{exit bad}'
+
+week: ## a simulated week of an unreliable HubSpot, with people who opt out inside it
+	$(GO) test -count=1 -timeout 10m -tags week -run TestAWeek -v ./shared/simtest
 
 soak: ## a load through the local world, judged by HubSpot's ledger; REDIS_URL uses a real Redis
 	$(GO) run ./cmd/hubsync soak --faults duplicate,shuffle

@@ -217,6 +217,6 @@ func (r *run) report() Report {
 	return Report{
 		ImportID: r.at.ID.String(), Digest: r.file.digest, Rows: r.file.rows, Done: r.at.RowsDone, ImportCounts: counts,
 		ResumedAt: r.from, Complete: r.at.RowsDone == r.file.rows,
-		Seconds: r.Clock().Sub(r.started).Seconds(), Results: r.Options.Results,
+		Seconds: r.Clock().Sub(r.started).Seconds(), Results: r.Results,
 	}
 }

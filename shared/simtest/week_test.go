@@ -1,3 +1,5 @@
+//go:build week
+
 package simtest
 
 import (

@@ -27,13 +27,13 @@ func TestRealTransformAgrees(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
 	}
-	var real struct{ Resources object }
-	if err := json.Unmarshal(out, &real); err != nil {
+	var official struct{ Resources object }
+	if err := json.Unmarshal(out, &official); err != nil {
 		t.Fatal(err)
 	}
 	ours := expand(t, loadTemplate(t)).resources
 	version := regexp.MustCompile(`FunctionVersion[0-9a-f]{10}$`)
-	for id, r := range real.Resources {
+	for id, r := range official.Resources {
 		if version.MatchString(id) {
 			continue
 		}
@@ -42,12 +42,12 @@ func TestRealTransformAgrees(t *testing.T) {
 		}
 	}
 	for id, r := range ours {
-		if real.Resources[id] == nil {
+		if official.Resources[id] == nil {
 			t.Errorf("%s is not there after the transform", id)
 			continue
 		}
 		for name, want := range propertiesOf(r) {
-			if got := propertiesOf(real.Resources[id])[name]; canonical(got) != canonical(want) {
+			if got := propertiesOf(official.Resources[id])[name]; canonical(got) != canonical(want) {
 				t.Errorf("%s %s: %s after the transform, %s here", id, name, canonical(got), canonical(want))
 			}
 		}

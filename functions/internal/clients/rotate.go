@@ -83,12 +83,12 @@ func (r *rotating) RoundTrip(request *http.Request) (*http.Response, error) {
 	r.tokens.refuse(sent)
 	other, err := r.tokens.Get(request.Context())
 	if err != nil || other == sent || (request.Body != nil && request.GetBody == nil) {
-		return response, nil // the refusal is the answer
+		return response, nil //nolint:nilerr // the refusal is the answer
 	}
 	again := request.Clone(request.Context())
 	if request.GetBody != nil {
 		if again.Body, err = request.GetBody(); err != nil {
-			return response, nil // as above
+			return response, nil //nolint:nilerr // as above
 		}
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that its connection can be used again
