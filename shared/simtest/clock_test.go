@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -70,19 +69,13 @@ func (c *clock) next(until time.Time) func() {
 	return first.f
 }
 
-// inProcess carries requests to a handler without a socket, and knows how many are on
-// their way.
+// inProcess carries requests to a handler without a socket.
 type inProcess struct {
 	handler http.Handler
-	running atomic.Int64
-	started atomic.Int64
 }
 
 // RoundTrip serves the request.
 func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
-	p.running.Add(1)
-	p.started.Add(1)
-	defer p.running.Add(-1)
 	answer := httptest.NewRecorder()
 	request := r.Clone(r.Context())
 	request.RequestURI = r.URL.RequestURI()
