@@ -48,29 +48,19 @@ func decodeBody(raw []byte) (body, []fieldError) {
 	if problem := precheck(raw); problem != nil {
 		return b, []fieldError{*problem}
 	}
-	problems := decodeMembers(raw, bodyMembers(&b))
-	return b, problems
-}
-
-// bodyMembers are the known members, with where each is kept.
-func bodyMembers(b *body) map[string]any {
+	r := reader{decoder: jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))}
 	consent := map[string]any{
 		"legalBasis": &b.legalBasis, "explanation": &b.explanation,
 		"source": &b.source, "wordingVersion": &b.wordingVersion,
 	}
-	return map[string]any{
+	members := map[string]any{
 		"contactKey": &b.contactKey, "email": &b.email, "productId": &b.productID,
 		"desiredState": &b.desiredState, "occurredAt": &b.occurredAt, "consent": consent,
 	}
-}
-
-// decodeMembers reads one object that passed precheck into its members.
-func decodeMembers(raw []byte, members map[string]any) []fieldError {
-	r := reader{decoder: jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))}
 	if err := r.document(members); err != nil {
-		return []fieldError{syntaxError(err)}
+		return b, []fieldError{syntaxError(err)}
 	}
-	return r.errors
+	return b, r.errors
 }
 
 func precheck(raw []byte) *fieldError {
