@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -113,7 +114,7 @@ func showEvent(p *page, d ops.EventDetail) {
 	}
 	if s := d.Subscription; s != nil {
 		fields = append(fields, [2]string{"newest decision", s.DesiredState + ", sequence " + strconv.FormatInt(s.LatestSequence, 10)},
-			[2]string{"in HubSpot", nothingOr(s.AppliedState) + " (sequence " + strconv.FormatInt(s.AppliedSequence, 10) + "), seen " + nothingOr(s.HubSpotStatus) + " " + when(s.HubSpotSeenAt)})
+			[2]string{"in HubSpot", cmp.Or(s.AppliedState, "nothing") + " (sequence " + strconv.FormatInt(s.AppliedSequence, 10) + "), seen " + cmp.Or(s.HubSpotStatus, "nothing") + " " + when(s.HubSpotSeenAt)})
 	}
 	for _, f := range fields {
 		if f[1] != "" {
@@ -134,11 +135,4 @@ func showEvent(p *page, d ops.EventDetail) {
 	}
 	p.WriteString("\n")
 	explain(p, d)
-}
-
-func nothingOr(text string) string {
-	if text == "" {
-		return "nothing"
-	}
-	return text
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -68,7 +69,7 @@ func ledgerAs(l ops.Ledger, format string) ([]byte, error) {
 		rows := make([][]string, len(l.Entries))
 		for i, e := range l.Entries {
 			rows[i] = []string{when(&e.At), e.Step, e.Brand + "/" + e.Product, shortState(e.State), strconv.FormatInt(e.Sequence, 10),
-				firstOf(e.Operation, e.Source) + " " + e.Outcome, firstOf(e.CorrelationID, e.MessageID, e.Detail)}
+				cmp.Or(e.Operation, e.Source) + " " + e.Outcome, cmp.Or(e.CorrelationID, e.MessageID, e.Detail)}
 		}
 		p.table([]string{"=AT", "STEP", "SUBSCRIPTION", "STATE", "SEQ", "WHAT", "REFERENCE"}, rows)
 		p.line("sha256 of the entries: %s", l.SHA256)
@@ -77,15 +78,6 @@ func ledgerAs(l ops.Ledger, format string) ([]byte, error) {
 		return nil, &usageError{fmt.Errorf("--format takes text, csv or json, not %q", format)}
 	}
 	return b.Bytes(), nil
-}
-
-func firstOf(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }
 
 // writeSealed writes a file and its hash, readable by this user only.

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -181,28 +180,20 @@ func (s *soak) post(ctx context.Context, key, brand, email, state string) error 
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.world.APIURL+"/v1/brands/"+brand+"/subscriptions", bytes.NewReader(body))
+	status, err := send(ctx, soakClient, s.world.APIURL, Change{
+		Method: http.MethodPost, Path: "/v1/brands/" + brand + "/subscriptions", Headers: map[string]string{"Idempotency-Key": key}, Body: body,
+	})
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Idempotency-Key", key)
-	answer, err := soakClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-		return err
-	}
-	switch answer.StatusCode {
+	switch status {
 	case http.StatusAccepted:
 		return nil
 	case http.StatusTooManyRequests, http.StatusConflict, http.StatusServiceUnavailable:
 		s.refused.Add(1)
 		return nil
 	default:
-		return fmt.Errorf("intake answered %d", answer.StatusCode)
+		return fmt.Errorf("intake answered %d", status)
 	}
 }
 

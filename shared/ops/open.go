@@ -126,17 +126,7 @@ func (o *opening) qstash(cfg *Config) {
 		if err := r.Err(); err != nil {
 			return err
 		}
-		cfg.Keys = func(ctx context.Context) (qstash.Keys, error) {
-			c, err := current.Get(ctx)
-			if err != nil {
-				return qstash.Keys{}, err
-			}
-			n, err := next.Get(ctx)
-			if err != nil {
-				return qstash.Keys{}, err
-			}
-			return qstash.NewKeys(c, n)
-		}
+		cfg.Keys = qstash.ReadKeys(current.Get, next.Get)
 		return nil
 	})
 }

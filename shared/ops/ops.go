@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -95,12 +96,7 @@ func (f *findings) warn(where, fix, format string, args ...any) {
 
 // hasErrors reports whether anything must be mended.
 func hasErrors(list []Finding) bool {
-	for _, f := range list {
-		if f.Severity == Wrong {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(f Finding) bool { return f.Severity == Wrong })
 }
 
 // callWait is how long an operator's call waits for the shared budget.

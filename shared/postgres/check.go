@@ -61,11 +61,7 @@ ORDER BY s.contact_key, s.brand_id, s.product_id`
 
 // ClaimChecks takes up to limit subscriptions of a portal that are due for a look.
 func (db *DB) ClaimChecks(ctx context.Context, portalID string, uncertain bool, limit int, again time.Duration) ([]Checkable, error) {
-	rows, err := db.pool.Query(ctx, claimChecks, portalID, uncertain, limit, again)
-	if err != nil {
-		return nil, fmt.Errorf("claim checks of portal %s: %w", portalID, err)
-	}
-	checks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Checkable, err error) {
+	return list(ctx, db, fmt.Sprintf("claim checks of portal %s", portalID), func(row pgx.CollectableRow) (c Checkable, err error) {
 		var event, payload, consent string
 		var stampEvent *string
 		if err = row.Scan(&c.ContactKey, &c.BrandID, &c.ProductID, &c.LatestSequence, &c.Fence, &event, &c.DesiredState, &payload,
@@ -82,11 +78,7 @@ func (db *DB) ClaimChecks(ctx context.Context, portalID string, uncertain bool, 
 		}
 		c.LatestEvent, err = uuid.Parse(event)
 		return c, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("claim checks of portal %s: %w", portalID, err)
-	}
-	return checks, nil
+	}, claimChecks, portalID, uncertain, limit, again)
 }
 
 // noteEqual writes that HubSpot shows what was decided, only if nothing was accepted or

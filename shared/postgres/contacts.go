@@ -78,20 +78,12 @@ type OptOut struct {
 // OptOuts returns what contacts opted out of in a portal: a contact that is made after
 // its opt-out must show it from the beginning.
 func (db *DB) OptOuts(ctx context.Context, portalID string, keys []string) ([]OptOut, error) {
-	rows, err := db.pool.Query(ctx, selectOptOuts, portalID, keys)
-	if err != nil {
-		return nil, fmt.Errorf("read opt-outs of %d contacts: %w", len(keys), err)
-	}
-	optOuts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o OptOut, err error) {
+	return list(ctx, db, fmt.Sprintf("read opt-outs of %d contacts", len(keys)), func(row pgx.CollectableRow) (o OptOut, err error) {
 		var payload string
 		err = row.Scan(&o.ContactKey, &payload, &o.ConsentAt)
 		o.Payload = []byte(payload)
 		return o, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read opt-outs of %d contacts: %w", len(keys), err)
-	}
-	return optOuts, nil
+	}, selectOptOuts, portalID, keys)
 }
 
 const selectBeingMade = `

@@ -48,13 +48,5 @@ FROM operator_actions ORDER BY started_at DESC LIMIT $1`
 
 // Actions lists what operators did, the newest first.
 func (db *DB) Actions(ctx context.Context, limit int) ([]Action, error) {
-	rows, err := db.pool.Query(ctx, selectActions, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the audit: %w", err)
-	}
-	actions, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Action])
-	if err != nil {
-		return nil, fmt.Errorf("read the audit: %w", err)
-	}
-	return actions, nil
+	return list(ctx, db, "read the audit", pgx.RowToStructByPos[Action], selectActions, limit)
 }

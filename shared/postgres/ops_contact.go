@@ -68,15 +68,7 @@ ORDER BY r.created_at, r.id`
 
 // Requests returns the decisions of a contact, in order.
 func (db *DB) Requests(ctx context.Context, contactKey string) ([]RequestRow, error) {
-	rows, err := db.pool.Query(ctx, selectRequests, contactKey)
-	if err != nil {
-		return nil, fmt.Errorf("read a contact's decisions: %w", err)
-	}
-	requests, err := pgx.CollectRows(rows, pgx.RowToStructByPos[RequestRow])
-	if err != nil {
-		return nil, fmt.Errorf("read a contact's decisions: %w", err)
-	}
-	return requests, nil
+	return list(ctx, db, "read a contact's decisions", pgx.RowToStructByPos[RequestRow], selectRequests, contactKey)
 }
 
 const selectContactEvents = eventColumns + `
@@ -85,15 +77,7 @@ ORDER BY e.created_at, e.id`
 
 // ContactEvents returns every event of a contact, in order.
 func (db *DB) ContactEvents(ctx context.Context, contactKey string) ([]EventRow, error) {
-	rows, err := db.pool.Query(ctx, selectContactEvents, contactKey)
-	if err != nil {
-		return nil, fmt.Errorf("read a contact's events: %w", err)
-	}
-	events, err := pgx.CollectRows(rows, pgx.RowToStructByPos[EventRow])
-	if err != nil {
-		return nil, fmt.Errorf("read a contact's events: %w", err)
-	}
-	return events, nil
+	return list(ctx, db, "read a contact's events", pgx.RowToStructByPos[EventRow], selectContactEvents, contactKey)
 }
 
 // SeenRow is what HubSpot was seen to show of a subscription last.
@@ -111,13 +95,5 @@ ORDER BY hubspot_seen_at, brand_id, product_id`
 // Seen returns when HubSpot was looked at for a contact's subscriptions, and what it
 // showed.
 func (db *DB) Seen(ctx context.Context, contactKey string) ([]SeenRow, error) {
-	rows, err := db.pool.Query(ctx, selectSeen, contactKey)
-	if err != nil {
-		return nil, fmt.Errorf("read what HubSpot showed of a contact: %w", err)
-	}
-	seen, err := pgx.CollectRows(rows, pgx.RowToStructByPos[SeenRow])
-	if err != nil {
-		return nil, fmt.Errorf("read what HubSpot showed of a contact: %w", err)
-	}
-	return seen, nil
+	return list(ctx, db, "read what HubSpot showed of a contact", pgx.RowToStructByPos[SeenRow], selectSeen, contactKey)
 }

@@ -74,15 +74,7 @@ LIMIT $8`
 
 // Events lists events, the newest first.
 func (db *DB) Events(ctx context.Context, f EventFilter) ([]EventRow, error) {
-	rows, err := db.pool.Query(ctx, listEvents, f.Status, f.Code, f.Portal, f.Brand, f.Product, f.ContactKey, f.Request, f.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
-	}
-	events, err := pgx.CollectRows(rows, pgx.RowToStructByPos[EventRow])
-	if err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
-	}
-	return events, nil
+	return list(ctx, db, "list events", pgx.RowToStructByPos[EventRow], listEvents, f.Status, f.Code, f.Portal, f.Brand, f.Product, f.ContactKey, f.Request, f.Limit)
 }
 
 // An event by its id, or the newest one of a request.
@@ -166,15 +158,7 @@ ORDER BY confirmed_at, operation, id`
 
 // Receipts returns what HubSpot confirmed of events, in order.
 func (db *DB) Receipts(ctx context.Context, events []string) ([]ReceiptRow, error) {
-	rows, err := db.pool.Query(ctx, selectReceipts, events)
-	if err != nil {
-		return nil, fmt.Errorf("read receipts of %d events: %w", len(events), err)
-	}
-	receipts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ReceiptRow])
-	if err != nil {
-		return nil, fmt.Errorf("read receipts of %d events: %w", len(events), err)
-	}
-	return receipts, nil
+	return list(ctx, db, fmt.Sprintf("read receipts of %d events", len(events)), pgx.RowToStructByPos[ReceiptRow], selectReceipts, events)
 }
 
 // LaneName is an operator's name of a lane.

@@ -70,10 +70,11 @@ func (db *DB) LastRun(ctx context.Context, kind string) (*time.Time, error) {
 const selectOldestPublishable = `
 SELECT min(e.next_attempt_at)
 FROM hubspot_portals p
+CROSS JOIN brands b
 CROSS JOIN LATERAL (
   SELECT e.next_attempt_at
   FROM hubspot_outbox_events e
-  WHERE e.portal_id = p.id AND e.lane = 0 AND e.status IN ('pending', 'publishing', 'publish_retry', 'process_retry')
+  WHERE e.portal_id = p.id AND e.lane = 0 AND e.brand_id = b.id AND e.status IN ('pending', 'publishing', 'publish_retry', 'process_retry')
     AND e.next_attempt_at <= hubsync.now() AND NOT ` + isPaused + `
   ORDER BY e.next_attempt_at
   LIMIT 1) e

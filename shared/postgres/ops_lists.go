@@ -28,15 +28,7 @@ LIMIT $2`
 
 // Drift lists the differences that wait for a person.
 func (db *DB) Drift(ctx context.Context, brandID string, limit int) ([]DriftRow, error) {
-	rows, err := db.pool.Query(ctx, selectDrift, brandID, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list differences: %w", err)
-	}
-	drift, err := pgx.CollectRows(rows, pgx.RowToStructByPos[DriftRow])
-	if err != nil {
-		return nil, fmt.Errorf("list differences: %w", err)
-	}
-	return drift, nil
+	return list(ctx, db, "list differences", pgx.RowToStructByPos[DriftRow], selectDrift, brandID, limit)
 }
 
 // RunRow is one run of the sweep or the check.
@@ -59,15 +51,7 @@ ORDER BY held_at`
 
 // HeldRuns lists the runs that wait for an approval; until then nothing is repaired.
 func (db *DB) HeldRuns(ctx context.Context) ([]RunRow, error) {
-	rows, err := db.pool.Query(ctx, selectHeldRuns)
-	if err != nil {
-		return nil, fmt.Errorf("list held runs: %w", err)
-	}
-	runs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[RunRow])
-	if err != nil {
-		return nil, fmt.Errorf("list held runs: %w", err)
-	}
-	return runs, nil
+	return list(ctx, db, "list held runs", pgx.RowToStructByPos[RunRow], selectHeldRuns)
 }
 
 // ConflictRow is something about a contact that only a person can decide.
@@ -89,15 +73,7 @@ LIMIT $2`
 
 // Conflicts lists what about contacts waits for a person.
 func (db *DB) Conflicts(ctx context.Context, kind string, limit int) ([]ConflictRow, error) {
-	rows, err := db.pool.Query(ctx, selectConflicts, kind, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list conflicts: %w", err)
-	}
-	conflicts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ConflictRow])
-	if err != nil {
-		return nil, fmt.Errorf("list conflicts: %w", err)
-	}
-	return conflicts, nil
+	return list(ctx, db, "list conflicts", pgx.RowToStructByPos[ConflictRow], selectConflicts, kind, limit)
 }
 
 const resolveConflicts = `

@@ -16,15 +16,7 @@ JOIN contacts c ON c.contact_key = s.contact_key AND c.erasing_at IS NULL AND c.
 
 // SampleSubscribed returns addresses of some people who are subscribed in a portal.
 func (db *DB) SampleSubscribed(ctx context.Context, portalID string, limit int) ([]string, error) {
-	rows, err := db.pool.Query(ctx, sampleSubscribed, portalID, limit)
-	if err != nil {
-		return nil, fmt.Errorf("sample subscribed people of portal %s: %w", portalID, err)
-	}
-	addresses, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("sample subscribed people of portal %s: %w", portalID, err)
-	}
-	return addresses, nil
+	return list(ctx, db, fmt.Sprintf("sample subscribed people of portal %s", portalID), pgx.RowTo[string], sampleSubscribed, portalID, limit)
 }
 
 // OwnOptOut is an opt-out that we wrote, and what HubSpot said of it.
@@ -45,21 +37,13 @@ LIMIT $2`
 
 // SampleOwnOptOuts returns some opt-outs that HubSpot confirmed to us in a portal.
 func (db *DB) SampleOwnOptOuts(ctx context.Context, portalID string, limit int) ([]OwnOptOut, error) {
-	rows, err := db.pool.Query(ctx, sampleOwnOptOuts, portalID, limit)
-	if err != nil {
-		return nil, fmt.Errorf("sample own opt-outs of portal %s: %w", portalID, err)
-	}
-	own, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o OwnOptOut, err error) {
+	return list(ctx, db, fmt.Sprintf("sample own opt-outs of portal %s", portalID), func(row pgx.CollectableRow) (o OwnOptOut, err error) {
 		var event string
 		if err = row.Scan(&o.EmailKey, &o.SubscriptionTypeID, &event, &o.Stamp); err == nil {
 			o.EventID, err = uuid.Parse(event)
 		}
 		return o, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("sample own opt-outs of portal %s: %w", portalID, err)
-	}
-	return own, nil
+	}, sampleOwnOptOuts, portalID, limit)
 }
 
 const setCapability = `

@@ -114,15 +114,7 @@ LIMIT $2`
 
 // MappingVersions lists the versions of one brand (empty: of all), the newest first.
 func (db *DB) MappingVersions(ctx context.Context, brandID string, limit int) ([]MappingVersion, error) {
-	rows, err := db.pool.Query(ctx, selectMappingVersions, brandID, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read mapping versions: %w", err)
-	}
-	versions, err := pgx.CollectRows(rows, pgx.RowToStructByPos[MappingVersion])
-	if err != nil {
-		return nil, fmt.Errorf("read mapping versions: %w", err)
-	}
-	return versions, nil
+	return list(ctx, db, "read mapping versions", pgx.RowToStructByPos[MappingVersion], selectMappingVersions, brandID, limit)
 }
 
 const countSubscriptions = `SELECT count(*) FROM contact_subscription_state WHERE brand_id = $1 AND product_id = $2`

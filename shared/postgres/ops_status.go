@@ -38,11 +38,7 @@ ORDER BY 1, 2`
 
 // Backlog counts what is not settled, per portal and lane.
 func (db *DB) Backlog(ctx context.Context) ([]LaneBacklog, error) {
-	rows, err := db.pool.Query(ctx, selectBacklog)
-	if err != nil {
-		return nil, fmt.Errorf("count the backlog: %w", err)
-	}
-	backlog, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (b LaneBacklog, err error) {
+	return list(ctx, db, "count the backlog", func(row pgx.CollectableRow) (b LaneBacklog, err error) {
 		var waiting, inFlight *int
 		err = row.Scan(&b.PortalID, &b.Lane, &waiting, &inFlight, &b.Oldest)
 		if waiting != nil {
@@ -52,11 +48,7 @@ func (db *DB) Backlog(ctx context.Context) ([]LaneBacklog, error) {
 			b.InFlight = *inFlight
 		}
 		return b, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("count the backlog: %w", err)
-	}
-	return backlog, nil
+	}, selectBacklog)
 }
 
 // PortalRate is what went through a portal lately.
@@ -75,15 +67,7 @@ GROUP BY 1 ORDER BY 1`
 
 // Rates counts what HubSpot confirmed since a time, per portal.
 func (db *DB) Rates(ctx context.Context, since time.Time) ([]PortalRate, error) {
-	rows, err := db.pool.Query(ctx, selectRates, floorID(since).String())
-	if err != nil {
-		return nil, fmt.Errorf("count what was confirmed: %w", err)
-	}
-	rates, err := pgx.CollectRows(rows, pgx.RowToStructByPos[PortalRate])
-	if err != nil {
-		return nil, fmt.Errorf("count what was confirmed: %w", err)
-	}
-	return rates, nil
+	return list(ctx, db, "count what was confirmed", pgx.RowToStructByPos[PortalRate], selectRates, floorID(since).String())
 }
 
 // floorID is the least UUIDv7 of a time.
@@ -115,15 +99,7 @@ GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2`
 
 // Dead counts the subscriptions whose newest decision is dead, by code.
 func (db *DB) Dead(ctx context.Context) ([]DeadCount, error) {
-	rows, err := db.pool.Query(ctx, selectDead)
-	if err != nil {
-		return nil, fmt.Errorf("count dead events: %w", err)
-	}
-	dead, err := pgx.CollectRows(rows, pgx.RowToStructByPos[DeadCount])
-	if err != nil {
-		return nil, fmt.Errorf("count dead events: %w", err)
-	}
-	return dead, nil
+	return list(ctx, db, "count dead events", pgx.RowToStructByPos[DeadCount], selectDead)
 }
 
 // Attention counts what waits for a person, or is not certain yet.
@@ -157,13 +133,5 @@ const selectBreakers = `SELECT service, open_until, reason FROM service_breakers
 
 // Breakers lists the services that are away or recover.
 func (db *DB) Breakers(ctx context.Context) ([]OpenBreaker, error) {
-	rows, err := db.pool.Query(ctx, selectBreakers)
-	if err != nil {
-		return nil, fmt.Errorf("read breakers: %w", err)
-	}
-	breakers, err := pgx.CollectRows(rows, pgx.RowToStructByPos[OpenBreaker])
-	if err != nil {
-		return nil, fmt.Errorf("read breakers: %w", err)
-	}
-	return breakers, nil
+	return list(ctx, db, "read breakers", pgx.RowToStructByPos[OpenBreaker], selectBreakers)
 }

@@ -57,16 +57,8 @@ ORDER BY portal_id, brand_id, lane`
 
 // Pauses lists what is paused now.
 func (db *DB) Pauses(ctx context.Context) ([]Pause, error) {
-	rows, err := db.pool.Query(ctx, selectPauses)
-	if err != nil {
-		return nil, fmt.Errorf("read pauses: %w", err)
-	}
-	pauses, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Pause, err error) {
+	return list(ctx, db, "read pauses", func(row pgx.CollectableRow) (p Pause, err error) {
 		err = row.Scan(&p.PortalID, &p.BrandID, &p.Lane, &p.OptOuts, &p.Until, &p.Reason)
 		return p, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read pauses: %w", err)
-	}
-	return pauses, nil
+	}, selectPauses)
 }

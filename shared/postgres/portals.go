@@ -46,22 +46,14 @@ ORDER BY id`
 
 // Portals returns every portal; PausedUntil is nil for one that is not paused now.
 func (db *DB) Portals(ctx context.Context) ([]Portal, error) {
-	rows, err := db.pool.Query(ctx, selectPortals)
-	if err != nil {
-		return nil, fmt.Errorf("read portals: %w", err)
-	}
-	portals, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Portal, error) {
+	return list(ctx, db, "read portals", func(row pgx.CollectableRow) (Portal, error) {
 		var p Portal
 		var windowMs int64
 		err := row.Scan(&p.ID, &p.HubID, &p.APIVersion, &p.BurstLimit, &windowMs, &p.DailyLimit, &p.TimeZone, &p.Plan,
 			&p.PausedUntil, &p.PauseReason, &p.PauseOptOuts, &p.Recovering)
 		p.BurstWindow = time.Duration(windowMs) * time.Millisecond
 		return p, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read portals: %w", err)
-	}
-	return portals, nil
+	}, selectPortals)
 }
 
 // An automatic pause never shortens one that is there: an operator's holds.

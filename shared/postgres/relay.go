@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -149,10 +150,7 @@ func (c *claim) share(hungry []part, room map[string]int) (parts []part, shares 
 		brands[p.portal]++
 	}
 	even := max((c.limit-len(c.events))/len(hungry), 1)
-	left := map[string]int{}
-	for portal, n := range room {
-		left[portal] = n
-	}
+	left := maps.Clone(room)
 	for _, p := range hungry {
 		n := min(even, max(room[p.portal]/brands[p.portal], 1), left[p.portal])
 		if n > 0 {

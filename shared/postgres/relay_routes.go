@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,13 +68,9 @@ type RouteOptions struct {
 // Routes returns the unpaused routes that have room, opt-outs first.
 func (db *DB) Routes(ctx context.Context, o RouteOptions) ([]Route, error) {
 	scale := o.RateScale * o.EventsPerCall
-	rows, err := db.pool.Query(ctx, selectRoutes, scale, o.Ahead.Seconds(), float64(o.Least))
+	routes, err := list(ctx, db, "read routes", pgx.RowToStructByPos[Route], selectRoutes, scale, o.Ahead.Seconds(), float64(o.Least))
 	if err != nil {
-		return nil, fmt.Errorf("read routes: %w", err)
-	}
-	routes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Route])
-	if err != nil {
-		return nil, fmt.Errorf("read routes: %w", err)
+		return nil, err
 	}
 	open := routes[:0]
 	for _, r := range routes {

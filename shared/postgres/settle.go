@@ -91,9 +91,6 @@ WHERE e.id = ANY ($1::uuid[] || ARRAY(
 ORDER BY e.id
 FOR UPDATE`
 
-// A repair is looked at soon: if it mended the difference, the same one a day later is a
-// new one, and is repaired too.
-//
 // settleEvents writes every settlement whose claim is still held: the subscription
 // has its fence and the event is in processing under it. The guard is the seed's,
 // applied_sequence < $new, with the fence beside it. A claim that was lost leaves
@@ -128,6 +125,8 @@ guarded AS (
       own_opt_out_event_id = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_event_id ELSE j.event_id END,
       uncertain_until = CASE WHEN j.unknown THEN greatest(s.uncertain_until, m.at + $17::interval)
                              ELSE s.uncertain_until END,
+      -- A repair is looked at soon: if it mended the difference, the same one a day later
+      -- is a new one, and is repaired too.
       check_at = CASE WHEN j.unknown OR s.uncertain_until IS NOT NULL OR s.repaired_difference IS NOT NULL
                       THEN m.at + $18::interval ELSE m.at + $19::interval END,
       updated_at = m.at

@@ -45,6 +45,21 @@ func NewKeys(current, next string) (Keys, error) {
 	return Keys{Current: current, Next: next}, nil
 }
 
+// ReadKeys joins two secrets into the pair that NewVerifier asks for.
+func ReadKeys(current, next func(context.Context) (string, error)) func(context.Context) (Keys, error) {
+	return func(ctx context.Context) (Keys, error) {
+		c, err := current(ctx)
+		if err != nil {
+			return Keys{}, err
+		}
+		n, err := next(ctx)
+		if err != nil {
+			return Keys{}, err
+		}
+		return NewKeys(c, n)
+	}
+}
+
 // Verifier checks the signatures of deliveries.
 type Verifier struct {
 	keys    func(context.Context) (Keys, error)

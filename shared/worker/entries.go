@@ -37,7 +37,7 @@ func (j *job) takeOut(ctx context.Context, contacts []*contactWork) []*contactWo
 	}
 	var left []*contactWork
 	for _, c := range contacts {
-		if c.rows[0].open() && len(c.Remove) == 0 && (len(c.Properties) > 0 || c.MayCreate) {
+		if len(c.Remove) == 0 && (len(c.Properties) > 0 || c.MayCreate) {
 			left = append(left, c)
 		}
 	}

@@ -131,11 +131,7 @@ func (j *job) noteReadBack(r *row, read hubspot.ReadResult) {
 		if status.SubscriptionID != r.item.Snapshot.SubscriptionTypeID || status.State != wanted {
 			continue
 		}
-		r.confirmed, r.shown = true, string(status.State)
-		if r.optsOut() && j.isOwnOptOut(r, status) {
-			r.stamp = &status.At
-		}
-		r.receipt(j.worker.NewID, "preference", string(status.State)+" "+strconv.FormatInt(status.SubscriptionID, 10), "read_back", "", status.At)
+		j.confirm(r, status, "read_back", "")
 		return
 	}
 	r.unknown = true
@@ -171,12 +167,7 @@ func (j *job) noteWritten(r *row, result hubspot.StatusResult) {
 		return
 	}
 	status := result.Status
-	r.confirmed, r.shown = true, string(status.State)
-	if r.optsOut() && j.isOwnOptOut(r, status) {
-		r.stamp = &status.At
-	}
-	r.receipt(j.worker.NewID, "preference", string(status.State)+" "+strconv.FormatInt(status.SubscriptionID, 10),
-		string(status.Reason), result.CorrelationID, status.At)
+	j.confirm(r, status, string(status.Reason), result.CorrelationID)
 	if status.Reason == hubspot.ReasonResubscribe && !r.resubscribes {
 		// Between our read and our write the person opted out. HubSpot has no
 		// compare-and-set; the opt-out is put back, as the newest decision.
@@ -184,6 +175,15 @@ func (j *job) noteWritten(r *row, result hubspot.StatusResult) {
 			"event", r.claim.EventID, "portal", j.portal.ID, "correlation", result.CorrelationID)
 		r.giveWay(status.At)
 	}
+}
+
+// confirm notes that HubSpot shows what was decided, and how that is known.
+func (j *job) confirm(r *row, status hubspot.Status, outcome, correlation string) {
+	r.confirmed, r.shown = true, string(status.State)
+	if r.optsOut() && j.isOwnOptOut(r, status) {
+		r.stamp = &status.At
+	}
+	r.receipt(j.worker.NewID, "preference", string(status.State)+" "+strconv.FormatInt(status.SubscriptionID, 10), outcome, correlation, status.At)
 }
 
 // isOwnOptOut reports whether the opt-out that HubSpot confirms is of our making, so

@@ -265,17 +265,7 @@ func findPortal(db *postgres.DB, id string) (postgres.Portal, error) {
 // Verifier checks deliveries under the QStash signing keys, asked for at every one. A
 // refused signature makes them fetched anew: both keys may have been rotated.
 func Verifier(current, next config.Value) *qstash.Verifier {
-	v := qstash.NewVerifier(func(ctx context.Context) (qstash.Keys, error) {
-		c, err := current.Get(ctx)
-		if err != nil {
-			return qstash.Keys{}, err
-		}
-		n, err := next.Get(ctx)
-		if err != nil {
-			return qstash.Keys{}, err
-		}
-		return qstash.NewKeys(c, n)
-	}, time.Now)
+	v := qstash.NewVerifier(qstash.ReadKeys(current.Get, next.Get), time.Now)
 	v.OnRefused(func() bool {
 		again, too := current.Refused(), next.Refused()
 		return again || too
