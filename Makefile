@@ -5,7 +5,7 @@ GOLANGCI_VERSION := v2.15.0
 LAMBDA_FLAGS := -tags lambda.norpc -trimpath -ldflags '-s -w'
 FUNCTIONS := intake relay worker reconcile admin
 
-.PHONY: help demo dev validate test pooled lint build model interop boundaries bench-quick bench bench-full clean
+.PHONY: help demo dev validate schema-hash test pooled lint build model interop boundaries bench-quick bench bench-full clean
 .PHONY: soak week
 .PHONY: sim
 help: ## list the targets
@@ -60,6 +60,9 @@ FORCE:
 
 validate: ## what can be said of template.yaml without an account (asks cfn-lint and the SAM transform where they are)
 	$(GO) test -count=1 ./shared/templatetest
+
+schema-hash: ## write the hash of migrations/ into template.yaml: run it after adding a migration
+	hash=$$($(GO) run ./cmd/hubsync migrate --hash) && sed "s/^      Version: \"[0-9a-f]*\"$$/      Version: \"$$hash\"/" template.yaml > template.yaml.new && mv template.yaml.new template.yaml
 
 clean: ## remove what was built
 	rm -rf build .bin

@@ -130,7 +130,7 @@ func sampleWorld(t *testing.T) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Routes: routes, HubSpotState: Sample().HubSpot, RateScale: 20, Logger: slog.New(slog.DiscardHandler)}
+	return Options{Routes: routes, HubSpotState: Sample().HubSpot, RateScale: 20, Roles: true, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // demo runs a demo and stops its world.

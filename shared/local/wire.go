@@ -101,12 +101,12 @@ func (w *World) startStages(ctx context.Context) error {
 	})
 	w.hubspots = w.clients()
 	api := http.NewServeMux()
-	reconciler, err := reconcile.New(reconcile.Config{DB: w.DB, Clock: time.Now, Logger: w.opts.Logger})
+	reconciler, err := reconcile.New(reconcile.Config{DB: w.database("reconcile"), Clock: time.Now, Logger: w.opts.Logger})
 	if err != nil {
 		return err
 	}
 	api.Handle(reconcile.Path, reconciler.Handler(constant(cronSecret)))
-	handler := intake.New(intake.Config{DB: w.DB, Clock: time.Now, Logger: w.opts.Logger})
+	handler := intake.New(intake.Config{DB: w.database("intake"), Clock: time.Now, Logger: w.opts.Logger})
 	w.APIURL, err = w.serve(ctx, "--api-addr", w.opts.APIAddr, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		// No mux in front of intake: it would redirect paths that intake answers itself.
 		if r.URL.Path == reconcile.Path {
@@ -150,7 +150,7 @@ func (w *World) startWorker(ctx context.Context) error {
 		return qstash.NewKeys(qstashtest.DefaultCurrentKey, qstashtest.DefaultNextKey)
 	}
 	late.h, err = worker.New(worker.Config{
-		DB: w.DB, Verifier: qstash.NewVerifier(keys, time.Now), Subject: url, Budget: w.limiter,
+		DB: w.database("worker"), Verifier: qstash.NewVerifier(keys, time.Now), Subject: url, Budget: w.limiter,
 		Client: w.hubspots, Env: w.env, RateScale: w.opts.RateScale, Clock: time.Now, Random: rand.Float64, Logger: w.opts.Logger,
 	})
 	if err != nil {
@@ -204,7 +204,7 @@ func (w *World) startTimers(ctx context.Context, reconciler *reconcile.Reconcile
 		return err
 	}
 	r, err := relay.New(relay.Config{
-		DB: w.DB, Publisher: publisher, Destination: w.WorkerURL, Env: w.env, RateScale: w.opts.RateScale,
+		DB: w.database("relay"), Publisher: publisher, Destination: w.WorkerURL, Env: w.env, RateScale: w.opts.RateScale,
 		Clock: time.Now, Random: rand.Float64, Logger: w.opts.Logger,
 	})
 	if err != nil {

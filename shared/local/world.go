@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"sync"
 	"time"
@@ -41,7 +42,10 @@ type Options struct {
 	HubSpotURL   string // use this one instead of the simulator
 	QStashURL    string // use this one instead of the emulator
 	Faults       Faults
-	Logger       *slog.Logger
+	// Roles gives each stage a connection under its function's database role, as it has
+	// where it is deployed. The database's user must be one that may make roles.
+	Roles  bool
+	Logger *slog.Logger
 }
 
 // Faults make the world misbehave, to see that it ends in the same state.
@@ -62,6 +66,7 @@ type World struct {
 
 	APIURL, QStashURL, HubSpotURL, WorkerURL, DatabaseURL, RedisURL string
 
+	roles    map[string]*postgres.DB // role → the database as it sees it
 	pg       *pgserver.Server
 	redis    *miniredis.Miniredis
 	client   *redis.Client
@@ -77,6 +82,7 @@ const (
 	env            = "local"
 	cronSecret     = "local-cron-secret" // guards nothing but this machine's own loopback
 	poolSize       = 24
+	rolePoolSize   = 12
 	shutdownTime   = 5 * time.Second
 	sweepEvery     = 10 * time.Second
 	checkEvery     = 5 * time.Second
@@ -115,8 +121,43 @@ func (w *World) startDatabase(ctx context.Context) error {
 		return err
 	}
 	w.pool, w.DB = pool, postgres.New(pool)
+	if err := w.openRoles(ctx); err != nil {
+		return err
+	}
 	_, err = w.DB.ApplyRoutes(ctx, w.opts.Routes)
 	return err
+}
+
+// openRoles opens a pool under each function's role, if the options ask for it.
+func (w *World) openRoles(ctx context.Context) error {
+	w.roles = map[string]*postgres.DB{}
+	if !w.opts.Roles {
+		return nil
+	}
+	if err := postgres.GrantRoles(ctx, w.DatabaseURL); err != nil {
+		return err
+	}
+	for _, r := range postgres.Roles {
+		u, err := url.Parse(w.DatabaseURL)
+		if err != nil {
+			return errors.New("the database's URL cannot be read")
+		}
+		u.User = url.User(r.Name)
+		pool, err := postgres.Open(ctx, postgres.Config{URL: u.String(), MaxConns: rolePoolSize})
+		if err != nil {
+			return fmt.Errorf("open a pool as %s: %w", r.Name, err)
+		}
+		w.roles[r.Name] = postgres.New(pool)
+	}
+	return nil
+}
+
+// database returns the database as a stage sees it.
+func (w *World) database(stage string) *postgres.DB {
+	if db := w.roles["hubsync_"+stage]; db != nil {
+		return db
+	}
+	return w.DB
 }
 
 func (w *World) startRedis(context.Context) error {
@@ -206,6 +247,9 @@ func (w *World) Stop() error {
 	}
 	if w.redis != nil {
 		w.redis.Close()
+	}
+	for _, db := range w.roles {
+		db.Close()
 	}
 	if w.pool != nil {
 		w.pool.Close()

@@ -6,4 +6,8 @@ const (
 	SelectRoutesSQL     = selectRoutes
 	SweepStuckSQL       = sweepStuck
 	OldestWaitingSQL    = oldestWaiting
+	SelectOldestSQL     = selectOldest
 )
+
+// ForOperators are the tables that no function's role may touch.
+func ForOperators() []string { return forOperators }

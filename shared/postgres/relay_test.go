@@ -53,6 +53,7 @@ func TestRelayAndSweepReadTheirPartialIndexes(t *testing.T) {
 		{"routes", postgres.SelectRoutesSQL, "hubspot_outbox_events_in_flight", []any{1.0, 60.0, 100.0}},
 		{"sweep", postgres.SweepStuckSQL, "hubspot_outbox_events_in_flight", []any{250}},
 		{"oldest pending", postgres.OldestWaitingSQL, "hubspot_outbox_events_due", nil},
+		{"gauges", postgres.SelectOldestSQL, "hubspot_outbox_events_due", nil},
 	} {
 		plan := explain(t, pool, tc.sql, tc.args...)
 		if !strings.Contains(plan, tc.index) || strings.Contains(plan, "Seq Scan on hubspot_outbox_events") || strings.Contains(plan, "Sort Key: d.") || strings.Contains(plan, "JIT") {
