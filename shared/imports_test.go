@@ -22,6 +22,7 @@ var forbidden = map[string][]string{
 	"budget":     {"postgres", "qstash", "hubspot", "intake", "relay", "worker", "reconcile", "local", "plan"},
 	"lambdahttp": {""},
 	"config":     {""},
+	"telemetry":  {""},
 	"intake":     {"relay", "worker", "reconcile", "local", "qstash", "hubspot", "budget"},
 	"relay":      {"intake", "worker", "reconcile", "local", "hubspot", "budget"},
 	"worker":     {"intake", "relay", "reconcile", "local"},

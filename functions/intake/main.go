@@ -31,7 +31,7 @@ func main() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	cfg := intake.Config{DB: db, Clock: time.Now, Logger: s.Logger, UndatedWindow: time.Duration(window) * time.Second}
+	cfg := intake.Config{DB: db, Clock: time.Now, Logger: s.Logger, Metrics: s.Meter(), UndatedWindow: time.Duration(window) * time.Second}
 	if window == 0 {
 		cfg.UndatedWindow = -1
 	}

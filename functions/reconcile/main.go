@@ -35,7 +35,7 @@ func main() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	cfg := reconcile.Config{DB: db, Clock: time.Now, Logger: s.Logger}
+	cfg := reconcile.Config{DB: db, Clock: time.Now, Logger: s.Logger, Metrics: s.Meter()}
 	sweep, err := reconcile.New(cfg)
 	if err != nil {
 		s.Fatal(err)

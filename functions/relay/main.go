@@ -18,7 +18,7 @@ func main() {
 	database := s.Reader.Database()
 	token := s.Secret("QSTASH_TOKEN", true)
 	cfg := relay.Config{
-		Env: s.Env(), Destination: s.URL("HUBSPOT_WORKER_URL", ""), Clock: time.Now, Random: rand.Float64, Logger: s.Logger,
+		Env: s.Env(), Destination: s.URL("HUBSPOT_WORKER_URL", ""), Clock: time.Now, Random: rand.Float64, Logger: s.Logger, Metrics: s.Meter(),
 		Parallelism: s.Int("QSTASH_PARALLELISM", 12, 1, 1000), Rate: s.Int("QSTASH_RATE", 150, 1, 100_000),
 	}
 	qstashURL := s.URL("QSTASH_URL", qstash.DefaultBaseURL)

@@ -20,7 +20,7 @@ func main() {
 	hubspotURL := s.URL("HUBSPOT_BASE_URL", hubspot.DefaultBaseURL)
 	subject, region := s.WorkerURL()
 	cfg := worker.Config{
-		Env: s.Env(), Subject: subject, Region: region, Clock: time.Now, Random: rand.Float64, Logger: s.Logger,
+		Env: s.Env(), Subject: subject, Region: region, Clock: time.Now, Random: rand.Float64, Logger: s.Logger, Metrics: s.Meter(),
 		Verifier: verifier,
 	}
 	scriptPrefix := s.RedisScriptPrefix()

@@ -17,6 +17,7 @@ import (
 
 	"hubsync/shared/outbox"
 	"hubsync/shared/postgres"
+	"hubsync/shared/telemetry"
 )
 
 // Limits of one request.
@@ -34,6 +35,8 @@ type Config struct {
 	Clock  func() time.Time // durations in the log; decisions are dated by the database
 	NewID  func() uuid.UUID // UUIDv7
 	Logger *slog.Logger
+	// Metrics counts and times the requests; nil: nothing is measured.
+	Metrics *telemetry.Meter
 	// BaseURL stands before the paths in Location and statusUrl, without a slash at
 	// its end; empty: they begin with the path.
 	BaseURL string
@@ -52,6 +55,7 @@ type handler struct {
 	clock   func() time.Time
 	newID   func() uuid.UUID
 	log     *slog.Logger
+	metrics *telemetry.Meter
 	baseURL string
 	window  time.Duration
 	brands  func(*http.Request) string
@@ -61,7 +65,7 @@ type handler struct {
 // to the middleware around it.
 func New(cfg Config) http.Handler {
 	h := &handler{
-		db: cfg.DB, clock: cfg.Clock, newID: cfg.NewID, log: cfg.Logger,
+		db: cfg.DB, clock: cfg.Clock, newID: cfg.NewID, log: cfg.Logger, metrics: cfg.Metrics,
 		baseURL: strings.TrimRight(cfg.BaseURL, "/"), window: cfg.UndatedWindow, brands: cfg.Brands,
 	}
 	if h.window == 0 {

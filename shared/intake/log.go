@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"hubsync/shared/postgres"
+	"hubsync/shared/telemetry"
 )
 
 // record writes the canonical log line: no address, no contact key, no body, and
@@ -35,6 +38,24 @@ func (h *handler) record(r *http.Request, template string, a answer, took time.D
 		attributes = append(attributes, slog.String("error", a.err.Error()))
 	}
 	h.log.LogAttrs(r.Context(), level, "intake request", attributes...)
+	h.metrics.Emit(measured(a.status, a.outcome, took)...)
+}
+
+// measured is what a request counts as.
+func measured(status int, outcome string, took time.Duration) []telemetry.Value {
+	values := []telemetry.Value{telemetry.Lasted(telemetry.RequestDuration, took)}
+	count := func(m telemetry.Metric) { values = append(values, telemetry.Of(m, 1)) }
+	switch {
+	case status >= http.StatusInternalServerError:
+		count(telemetry.RequestsFailed)
+	case status >= http.StatusBadRequest:
+		count(telemetry.RequestsRefused)
+	case status == http.StatusAccepted:
+		count(telemetry.DecisionsAccepted)
+	case outcome == string(postgres.DecisionReplayed):
+		count(telemetry.DecisionsReplayed)
+	}
+	return values
 }
 
 // knownMethod keeps a stranger's text out of the log.

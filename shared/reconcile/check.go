@@ -17,6 +17,7 @@ import (
 	"hubsync/shared/plan"
 	"hubsync/shared/postgres"
 	"hubsync/shared/routing"
+	"hubsync/shared/telemetry"
 )
 
 // Checker compares what HubSpot shows with what was decided: soon after a call of ours
@@ -105,6 +106,10 @@ func (c *Checker) Run(ctx context.Context) (CheckResult, error) {
 	defer cancel()
 	if endErr := c.DB.EndRun(endCtx, run.id, run.result.Checked, run.result.Repaired+run.result.Inbound, problem); endErr != nil {
 		err = errors.Join(err, endErr)
+	}
+	if err == nil {
+		c.Metrics.Emit(telemetry.Of(telemetry.CheckRuns, 1), telemetry.Of(telemetry.DriftCorrected, run.result.Repaired),
+			telemetry.Of(telemetry.OptOutsTakenIn, run.result.Inbound))
 	}
 	if run.result.Checked > 0 || err != nil {
 		c.Logger.Info("check", "run", run.id.String(), "result", run.result, "problem", problem)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"hubsync/shared/postgres"
+	"hubsync/shared/telemetry"
 )
 
 // Config says what a reconciler works with. DB, Clock and Logger are required.
@@ -20,6 +21,8 @@ type Config struct {
 	Clock  func() time.Time
 	NewID  func() uuid.UUID
 	Logger *slog.Logger
+	// Metrics gets what a run did, and what the alarms look at; nil: nothing is measured.
+	Metrics *telemetry.Meter
 	// Batch is how many events one pass makes due.
 	Batch int
 	// PendingAlarm is the age of a pending event that is worth an alarm.
@@ -76,6 +79,7 @@ func (r *Reconciler) Run(ctx context.Context) (Result, error) {
 	if endErr := r.DB.EndRun(endCtx, id, total.Checked, total.Scheduled, problem); endErr != nil {
 		err = errors.Join(err, endErr)
 	}
+	r.measure(endCtx, total, err)
 	if total.Scheduled > 0 || err != nil {
 		r.Logger.Info("sweep", "checked", total.Checked, "scheduled", total.Scheduled, "problem", problem)
 	}

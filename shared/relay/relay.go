@@ -14,6 +14,7 @@ import (
 	"hubsync/shared/outbox"
 	"hubsync/shared/postgres"
 	"hubsync/shared/qstash"
+	"hubsync/shared/telemetry"
 )
 
 // Config says what a relay works with. DB, Publisher, Destination, Env, Clock, Random
@@ -28,6 +29,8 @@ type Config struct {
 	Random func() float64
 	NewID  func() uuid.UUID
 	Logger *slog.Logger
+	// Metrics counts what a run did; nil: nothing is measured.
+	Metrics *telemetry.Meter
 
 	// RateScale multiplies the portals' burst limits and the flow control's rate, for a
 	// local world whose simulator is scaled alike. Default 1.
@@ -146,6 +149,8 @@ func (r *Relay) Run(ctx context.Context) (Result, error) {
 			r.pause(ctx)
 		}
 	}
+	r.Metrics.Emit(telemetry.Of(telemetry.RelayRuns, 1), telemetry.Of(telemetry.EventsPublished, total.Published),
+		telemetry.Of(telemetry.PublishFailures, total.Retried+total.Dead))
 	return total, nil
 }
 

@@ -56,7 +56,7 @@ var errUnnamed = errors.New("HubSpot's answer does not name this input")
 func (j *job) judge(err error, attempts, waits int) failure {
 	var exhausted *budgetExhausted
 	if errors.As(err, &exhausted) {
-		return j.waiting("budget_"+exhausted.reason, "the portal's call budget is used up", exhausted.retryAfter)
+		return j.waiting(budgetCode+exhausted.reason, "the portal's call budget is used up", exhausted.retryAfter)
 	}
 	if errors.Is(err, errLeaseTooShort) {
 		return j.waiting("lease_too_short", errLeaseTooShort.Error(), 0)
@@ -128,6 +128,9 @@ func nextMidnight(now time.Time, zone *time.Location) time.Time {
 	local := now.In(zone)
 	return time.Date(local.Year(), local.Month(), local.Day()+1, 0, 0, 0, 0, zone)
 }
+
+// budgetCode begins the code of every event that waited for the call budget.
+const budgetCode = "budget_"
 
 // budgetExhausted is a reservation that was not granted within the in-place wait.
 type budgetExhausted struct {

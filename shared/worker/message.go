@@ -13,6 +13,7 @@ import (
 
 	"hubsync/shared/outbox"
 	"hubsync/shared/postgres"
+	"hubsync/shared/telemetry"
 )
 
 // serveMessage handles one delivery of a message.
@@ -50,6 +51,7 @@ func (w *Worker) verified(ctx context.Context, r *http.Request, subject string) 
 	}
 	if err := w.Verifier.Verify(ctx, r.Header.Get("Upstash-Signature"), body, subject); err != nil {
 		w.Logger.Warn("signature refused", "reason", err.Error())
+		w.Metrics.Emit(telemetry.Of(telemetry.SignatureFailures, 1))
 		return nil, replyStatus(http.StatusUnauthorized, "signature"), false
 	}
 	return body, reply{}, true
@@ -151,9 +153,11 @@ func (d delivery) log(ctx context.Context, claims []postgres.Claim, rows []*row,
 	if missing := len(d.ids) - len(claims); missing > 0 {
 		w.Logger.Error("message names events that do not exist", "message", d.messageID, "missing", missing)
 	}
+	took := w.Clock().Sub(d.started)
+	w.Metrics.Emit(measured(rows, ends, took)...)
 	w.Logger.LogAttrs(ctx, slog.LevelInfo, "message", slog.String("message", d.messageID),
 		slog.Int("events", len(claims)), slog.Int("retried", d.retried), slog.Int("status", answer.status),
-		slog.Duration("took", w.Clock().Sub(d.started)))
+		slog.Duration("took", took))
 }
 
 // errLeaseTooShort says that a call was not started because its timeout would not

@@ -19,6 +19,7 @@ import (
 	"hubsync/shared/outbox"
 	"hubsync/shared/postgres"
 	"hubsync/shared/qstash"
+	"hubsync/shared/telemetry"
 )
 
 // Config says what a worker works with. DB, Verifier, Subject or Region, Budget, Client
@@ -47,6 +48,8 @@ type Config struct {
 	Random func() float64
 	NewID  func() uuid.UUID
 	Logger *slog.Logger
+	// Metrics counts what became of the events; nil: nothing is measured.
+	Metrics *telemetry.Meter
 
 	Lease       time.Duration // of subscription and event
 	Limit       time.Duration // of one message's work
