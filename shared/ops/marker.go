@@ -16,10 +16,10 @@ func markerShown(own []postgres.OwnOptOut, reads map[string]hubspot.ReadResult, 
 			if s.SubscriptionID != o.SubscriptionTypeID || s.State != hubspot.Unsubscribed {
 				continue
 			}
-			if id, ok := plan.OwnOptOutMarker(env, s.Explanation); ok && id == o.EventID {
+			if by, ok := plan.OwnOptOutMarker(env, s.Explanation); ok && by == o.Attempt {
 				return yes
 			}
-			if s.Explanation == "" && s.At.Equal(o.Stamp) {
+			if s.Explanation == "" && s.At.Equal(o.At) {
 				shown = no
 			}
 		}

@@ -54,15 +54,15 @@ func (i Item) BlockingOptOut(env string, o Observed) (time.Time, bool) {
 
 // isEcho reports whether the observed opt-out is one that we wrote: its time is
 // the one that a confirmed write of ours was answered with; or its explanation
-// carries the marker of an event whose answer was lost. The marker of the event
+// carries the marker of an attempt whose answer was lost. The marker of the attempt
 // whose answer we do have, under another time, is a person's later act in a portal
 // that kept the explanation.
 func (i Item) isEcho(env string, o Observed) bool {
-	if !i.OwnOptOutStamp.IsZero() && o.At.Equal(i.OwnOptOutStamp) {
+	if !i.OwnOptOut.At.IsZero() && o.At.Equal(i.OwnOptOut.At) {
 		return true
 	}
-	event, marked := OwnOptOutMarker(env, o.Explanation)
-	return marked && event != i.OwnOptOutEvent
+	attempt, marked := OwnOptOutMarker(env, o.Explanation)
+	return marked && attempt != i.OwnOptOut.Attempt
 }
 
 // StateOf names the state that HubSpot must show for a decision.

@@ -18,6 +18,7 @@ import (
 // Item is one claimed event with everything that planning needs.
 type Item struct {
 	EventID     uuid.UUID
+	Fence       int64 // of the claim that plans; with EventID it names the attempt
 	Desired     outbox.DesiredState
 	Snapshot    routing.Snapshot
 	ContactKey  string // external_contact_id in HubSpot
@@ -25,10 +26,8 @@ type Item struct {
 	ConsentAt   time.Time
 	LegalBasis  string // of the request; empty: the route's
 	Explanation string // of the request's consent
-	// OwnOptOutStamp is HubSpot's timestamp of our last confirmed opt-out of this
-	// subscription, OwnOptOutEvent the event that wrote it; zero if there is none.
-	OwnOptOutStamp time.Time
-	OwnOptOutEvent uuid.UUID
+	// OwnOptOut is our last confirmed opt-out of this subscription.
+	OwnOptOut outbox.Stamp
 }
 
 // ErrConfiguration says that a snapshot contradicts itself: no retry mends it.
@@ -76,6 +75,6 @@ func (i Item) Preference(env string) Preference {
 		SubscriptionID: i.Snapshot.SubscriptionTypeID,
 		Subscribe:      i.Desired == outbox.Subscribed,
 		LegalBasis:     basis,
-		Explanation:    withMarker(i.Explanation, marker(env, i.Desired, i.EventID)),
+		Explanation:    withMarker(i.Explanation, marker(env, i.Desired, outbox.Attempt{Event: i.EventID, Fence: i.Fence})),
 	}
 }

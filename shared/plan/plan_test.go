@@ -30,13 +30,14 @@ func subscribe(consent time.Time) Item {
 // the tie rule an opt-out in the consent's own millisecond would be lost.
 func TestBlockingOptOut(t *testing.T) {
 	t.Parallel()
-	ours := uuid.New()
+	ours := outbox.Attempt{Event: uuid.New(), Fence: 7}
+	retried := outbox.Attempt{Event: ours.Event, Fence: 8}
 	mark := marker("prod", outbox.Unsubscribed, ours)
 	for name, tc := range map[string]struct {
-		stamp      time.Time
-		stampEvent uuid.UUID
-		observed   Observed
-		blocked    bool
+		stamp    time.Time
+		by       outbox.Attempt
+		observed Observed
+		blocked  bool
 	}{
 		"nothing known":                    {observed: Observed{}},
 		"a second older":                   {observed: Observed{Unsubscribed: true, At: noon.Add(-time.Second)}},
@@ -44,11 +45,13 @@ func TestBlockingOptOut(t *testing.T) {
 		"equal":                            {observed: Observed{Unsubscribed: true, At: noon}, blocked: true},
 		"same millisecond, reported lower": {observed: Observed{Unsubscribed: true, At: noon.Truncate(time.Millisecond)}, blocked: true},
 		"without a time":                   {observed: Observed{Unsubscribed: true}, blocked: true},
-		"our echo by its stamp":            {stamp: noon.Add(time.Hour), stampEvent: ours, observed: Observed{Unsubscribed: true, At: noon.Add(time.Hour)}},
-		"after our stamp":                  {stamp: noon.Add(time.Hour), stampEvent: ours, observed: Observed{Unsubscribed: true, At: noon.Add(2 * time.Hour)}, blocked: true},
+		"our echo by its stamp":            {stamp: noon.Add(time.Hour), by: ours, observed: Observed{Unsubscribed: true, At: noon.Add(time.Hour)}},
+		"after our stamp":                  {stamp: noon.Add(time.Hour), by: ours, observed: Observed{Unsubscribed: true, At: noon.Add(2 * time.Hour)}, blocked: true},
 		"our echo by its marker":           {observed: Observed{Unsubscribed: true, At: noon.Add(time.Hour), Explanation: "form v3 " + mark}},
-		"kept marker, another time":        {stamp: noon.Add(time.Hour), stampEvent: ours, observed: Observed{Unsubscribed: true, At: noon.Add(2 * time.Hour), Explanation: mark}, blocked: true},
-		"newer marker than the stamp":      {stamp: noon.Add(time.Hour), stampEvent: uuid.New(), observed: Observed{Unsubscribed: true, At: noon.Add(2 * time.Hour), Explanation: mark}},
+		"kept marker, another time":        {stamp: noon.Add(time.Hour), by: ours, observed: Observed{Unsubscribed: true, At: noon.Add(2 * time.Hour), Explanation: mark}, blocked: true},
+		"newer marker than the stamp":      {stamp: noon.Add(time.Hour), by: outbox.Attempt{Event: uuid.New()}, observed: Observed{Unsubscribed: true, At: noon.Add(2 * time.Hour), Explanation: mark}},
+		"an earlier attempt lands late":    {stamp: noon.Add(time.Hour), by: retried, observed: Observed{Unsubscribed: true, At: noon.Add(2 * time.Hour), Explanation: mark}},
+		"a marker without its attempt":     {observed: Observed{Unsubscribed: true, At: noon.Add(time.Hour), Explanation: "[hubsync:prod:u:" + ours.Event.String() + "]"}, blocked: true},
 		"marker of another environment":    {observed: Observed{Unsubscribed: true, At: noon.Add(time.Hour), Explanation: marker("staging", outbox.Unsubscribed, ours)}, blocked: true},
 		"marker of a subscribe":            {observed: Observed{Unsubscribed: true, At: noon.Add(time.Hour), Explanation: marker("prod", outbox.Subscribed, ours)}, blocked: true},
 		"marker not at the end":            {observed: Observed{Unsubscribed: true, At: noon.Add(time.Hour), Explanation: mark + " said the caller"}, blocked: true},
@@ -61,7 +64,7 @@ func TestBlockingOptOut(t *testing.T) {
 		if name != "same millisecond, reported lower" {
 			item = subscribe(noon)
 		}
-		item.OwnOptOutStamp, item.OwnOptOutEvent = tc.stamp, tc.stampEvent
+		item.OwnOptOut = outbox.Stamp{At: tc.stamp, Attempt: tc.by}
 		if _, blocked := item.BlockingOptOut("prod", tc.observed); blocked != tc.blocked {
 			t.Errorf("%s: blocked %v, want %v", name, blocked, tc.blocked)
 		}
@@ -79,9 +82,9 @@ func TestPreferenceCarriesBasisAndMarker(t *testing.T) {
 	if _, ours := OwnOptOutMarker("prod", p.Explanation); ours {
 		t.Error("a subscribe's marker counts as an opt-out's")
 	}
-	item.Desired, item.LegalBasis, item.Explanation = outbox.Unsubscribed, "NON_GDPR", ""
+	item.Desired, item.LegalBasis, item.Explanation, item.Fence = outbox.Unsubscribed, "NON_GDPR", "", 5
 	p = item.Preference("prod")
-	if event, ours := OwnOptOutMarker("prod", p.Explanation); !ours || event != item.EventID || p.LegalBasis != "NON_GDPR" || p.Subscribe {
+	if by, ours := OwnOptOutMarker("prod", p.Explanation); !ours || by != (outbox.Attempt{Event: item.EventID, Fence: 5}) || p.LegalBasis != "NON_GDPR" || p.Subscribe {
 		t.Errorf("preference %+v", p)
 	}
 }

@@ -22,8 +22,7 @@ type Checkable struct {
 	ConsentAt                      time.Time
 	EmailKey                       string
 	UncertainUntil                 *time.Time // until then a call of ours may land
-	OwnOptOutStamp                 *time.Time
-	OwnOptOutEvent                 *uuid.UUID
+	OwnOptOut                      outbox.Stamp
 	ReadAt                         time.Time // by the database's clock, before the look
 }
 
@@ -49,7 +48,7 @@ taken AS (
 )
 SELECT s.contact_key, s.brand_id, s.product_id, s.latest_sequence, s.fence, s.latest_event_id::text, s.desired_state,
        e.payload::text, r.consent::text, r.consent_at, coalesce(c.email_key, ''), s.uncertain_until, s.own_opt_out_stamp,
-       s.own_opt_out_event_id::text, hubsync.clock()
+       s.own_opt_out_event_id::text, s.own_opt_out_fence, hubsync.clock()
 FROM taken s
 JOIN hubspot_outbox_events e ON e.id = s.latest_event_id
 JOIN subscription_requests r ON r.id = e.request_id
@@ -63,18 +62,14 @@ ORDER BY s.contact_key, s.brand_id, s.product_id`
 func (db *DB) ClaimChecks(ctx context.Context, portalID string, uncertain bool, limit int, again time.Duration) ([]Checkable, error) {
 	return list(ctx, db, fmt.Sprintf("claim checks of portal %s", portalID), func(row pgx.CollectableRow) (c Checkable, err error) {
 		var event, payload, consent string
-		var stampEvent *string
+		var stamp stampColumns
 		if err = row.Scan(&c.ContactKey, &c.BrandID, &c.ProductID, &c.LatestSequence, &c.Fence, &event, &c.DesiredState, &payload,
-			&consent, &c.ConsentAt, &c.EmailKey, &c.UncertainUntil, &c.OwnOptOutStamp, &stampEvent, &c.ReadAt); err != nil {
+			&consent, &c.ConsentAt, &c.EmailKey, &c.UncertainUntil, &stamp.at, &stamp.event, &stamp.fence, &c.ReadAt); err != nil {
 			return c, err
 		}
 		c.Payload, c.Consent = []byte(payload), []byte(consent)
-		if stampEvent != nil {
-			id, err := uuid.Parse(*stampEvent)
-			if err != nil {
-				return c, err
-			}
-			c.OwnOptOutEvent = &id
+		if c.OwnOptOut, err = stamp.value(); err != nil {
+			return c, err
 		}
 		c.LatestEvent, err = uuid.Parse(event)
 		return c, err

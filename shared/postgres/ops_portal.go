@@ -3,10 +3,10 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"hubsync/shared/outbox"
 )
 
 const sampleSubscribed = `
@@ -23,12 +23,11 @@ func (db *DB) SampleSubscribed(ctx context.Context, portalID string, limit int) 
 type OwnOptOut struct {
 	EmailKey           string
 	SubscriptionTypeID int64
-	EventID            uuid.UUID
-	Stamp              time.Time // HubSpot's
+	outbox.Stamp
 }
 
 const sampleOwnOptOuts = `
-SELECT c.email_key, (e.payload ->> 'subscriptionTypeId')::bigint, s.own_opt_out_event_id::text, s.own_opt_out_stamp
+SELECT c.email_key, (e.payload ->> 'subscriptionTypeId')::bigint, s.own_opt_out_stamp, s.own_opt_out_event_id::text, s.own_opt_out_fence
 FROM contact_subscription_state s
 JOIN hubspot_outbox_events e ON e.id = s.own_opt_out_event_id
 JOIN contacts c ON c.contact_key = s.contact_key AND c.erasing_at IS NULL AND c.erased_at IS NULL
@@ -38,9 +37,9 @@ LIMIT $2`
 // SampleOwnOptOuts returns some opt-outs that HubSpot confirmed to us in a portal.
 func (db *DB) SampleOwnOptOuts(ctx context.Context, portalID string, limit int) ([]OwnOptOut, error) {
 	return list(ctx, db, fmt.Sprintf("sample own opt-outs of portal %s", portalID), func(row pgx.CollectableRow) (o OwnOptOut, err error) {
-		var event string
-		if err = row.Scan(&o.EmailKey, &o.SubscriptionTypeID, &event, &o.Stamp); err == nil {
-			o.EventID, err = uuid.Parse(event)
+		var stamp stampColumns
+		if err = row.Scan(&o.EmailKey, &o.SubscriptionTypeID, &stamp.at, &stamp.event, &stamp.fence); err == nil {
+			o.Stamp, err = stamp.value()
 		}
 		return o, err
 	}, sampleOwnOptOuts, portalID, limit)

@@ -37,8 +37,8 @@ type Settlement struct {
 	Unknown bool
 	// Shown is what HubSpot was seen to show, empty if it was not seen.
 	Shown string
-	// OwnOptOutStamp: HubSpot's time of an opt-out that this event wrote.
-	OwnOptOutStamp *time.Time
+	// OwnOptOut is the stamp of an opt-out of ours that HubSpot confirmed; zero: of none.
+	OwnOptOut outbox.Stamp
 	// OutcomeOptOut: when the person opted out in HubSpot, and the ids of the
 	// request and event that say so here.
 	OptedOutAt                   *time.Time
@@ -100,9 +100,10 @@ WITH moment AS MATERIALIZED (SELECT hubsync.clock() AS at),
 settlement AS (
   SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::boolean[],
     $8::bigint[], $9::text[], $10::text[], $11::boolean[], $12::text[], $13::timestamptz[], $14::timestamptz[],
-    $15::uuid[], $16::uuid[])
+    $15::uuid[], $16::uuid[], $17::uuid[], $18::bigint[])
   AS x (event_id, contact_key, brand_id, product_id, fence, outcome, counts, delay_ms, code, summary, unknown,
-        shown, own_stamp, opted_out_at, inbound_request, inbound_event)
+        shown, own_stamp, opted_out_at, inbound_request, inbound_event,
+        own_event, own_fence)
 ),
 judged AS MATERIALIZED (
   SELECT x.*, e.request_id, e.sequence, s.latest_sequence, s.latest_event_id, r.desired_state,
@@ -122,13 +123,14 @@ guarded AS (
       hubspot_status = coalesce(j.shown, s.hubspot_status),
       hubspot_seen_at = CASE WHEN j.shown IS NULL THEN s.hubspot_seen_at ELSE m.at END,
       own_opt_out_stamp = coalesce(j.own_stamp, s.own_opt_out_stamp),
-      own_opt_out_event_id = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_event_id ELSE j.event_id END,
-      uncertain_until = CASE WHEN j.unknown THEN greatest(s.uncertain_until, m.at + $17::interval)
+      own_opt_out_event_id = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_event_id ELSE j.own_event END,
+      own_opt_out_fence = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_fence ELSE j.own_fence END,
+      uncertain_until = CASE WHEN j.unknown THEN greatest(s.uncertain_until, m.at + $19::interval)
                              ELSE s.uncertain_until END,
       -- A repair is looked at soon: if it mended the difference, the same one a day later
       -- is a new one, and is repaired too.
       check_at = CASE WHEN j.unknown OR s.uncertain_until IS NOT NULL OR s.repaired_difference IS NOT NULL
-                      THEN m.at + $18::interval ELSE m.at + $19::interval END,
+                      THEN m.at + $20::interval ELSE m.at + $21::interval END,
       updated_at = m.at
   FROM judged j, moment m
   WHERE j.held AND j.ending = 'synced'
@@ -147,10 +149,11 @@ released AS (
       hubspot_status = coalesce(j.shown, s.hubspot_status),
       hubspot_seen_at = CASE WHEN j.shown IS NULL THEN s.hubspot_seen_at ELSE m.at END,
       own_opt_out_stamp = coalesce(j.own_stamp, s.own_opt_out_stamp),
-      own_opt_out_event_id = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_event_id ELSE j.event_id END,
-      uncertain_until = CASE WHEN j.unknown THEN greatest(s.uncertain_until, m.at + $17::interval)
+      own_opt_out_event_id = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_event_id ELSE j.own_event END,
+      own_opt_out_fence = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_fence ELSE j.own_fence END,
+      uncertain_until = CASE WHEN j.unknown THEN greatest(s.uncertain_until, m.at + $19::interval)
                              ELSE s.uncertain_until END,
-      check_at = CASE WHEN j.unknown OR s.uncertain_until IS NOT NULL THEN m.at + $18::interval ELSE s.check_at END,
+      check_at = CASE WHEN j.unknown OR s.uncertain_until IS NOT NULL THEN m.at + $20::interval ELSE s.check_at END,
       updated_at = m.at
   FROM judged j, moment m
   WHERE j.held AND j.ending <> 'synced'
@@ -159,10 +162,12 @@ released AS (
 ),
 lost AS (
   UPDATE contact_subscription_state s
-  SET uncertain_until = greatest(s.uncertain_until, m.at + $17::interval),
-      check_at = least(s.check_at, m.at + $18::interval),
-      own_opt_out_event_id = CASE WHEN j.own_stamp > coalesce(s.own_opt_out_stamp, '-infinity') THEN j.event_id
+  SET uncertain_until = greatest(s.uncertain_until, m.at + $19::interval),
+      check_at = least(s.check_at, m.at + $20::interval),
+      own_opt_out_event_id = CASE WHEN j.own_stamp > coalesce(s.own_opt_out_stamp, '-infinity') THEN j.own_event
                                   ELSE s.own_opt_out_event_id END,
+      own_opt_out_fence = CASE WHEN j.own_stamp > coalesce(s.own_opt_out_stamp, '-infinity') THEN j.own_fence
+                               ELSE s.own_opt_out_fence END,
       own_opt_out_stamp = greatest(s.own_opt_out_stamp, j.own_stamp)
   FROM judged j, moment m
   WHERE NOT j.held
@@ -249,7 +254,7 @@ func (db *DB) SettleEvents(ctx context.Context, settlements []Settlement, receip
 		batch.Queue(lockSettledEvents, c.events, c.contacts, c.brands, c.products)
 		batch.Queue(settleEvents, c.events, c.contacts, c.brands, c.products, c.fences, c.outcomes, c.counts,
 			c.delays, c.codes, c.summaries, c.unknown, c.shown, c.stamps, c.optedOut, c.inboundRequests,
-			c.inboundEvents, o.Late, o.CheckDelay, o.Audit).Query(func(rows pgx.Rows) (err error) {
+			c.inboundEvents, c.ownEvents, c.ownFences, o.Late, o.CheckDelay, o.Audit).Query(func(rows pgx.Rows) (err error) {
 			settled, err = pgx.CollectRows(rows, scanSettled)
 			return err
 		})
@@ -278,8 +283,8 @@ func scanSettled(row pgx.CollectableRow) (Settled, error) {
 // settlementColumns are the settlements as arrays, one per parameter.
 type settlementColumns struct {
 	events, contacts, brands, products, outcomes, codes, summaries []string
-	inboundRequests, inboundEvents, shown                          []*string
-	fences, delays                                                 []int64
+	inboundRequests, inboundEvents, ownEvents, shown               []*string
+	fences, delays, ownFences                                      []int64
 	counts, unknown                                                []bool
 	stamps, optedOut                                               []*time.Time
 }
@@ -298,7 +303,9 @@ func columnsOf(settlements []Settlement) settlementColumns {
 		c.codes = append(c.codes, s.Code)
 		c.summaries = append(c.summaries, s.Summary)
 		c.unknown = append(c.unknown, s.Unknown)
-		c.stamps = append(c.stamps, s.OwnOptOutStamp)
+		c.stamps = append(c.stamps, timeOrNull(s.OwnOptOut.At))
+		c.ownEvents = append(c.ownEvents, idOrNull(s.OwnOptOut.Event))
+		c.ownFences = append(c.ownFences, s.OwnOptOut.Fence)
 		c.optedOut = append(c.optedOut, s.OptedOutAt)
 		c.shown = append(c.shown, textOrNull(s.Shown))
 		c.inboundRequests = append(c.inboundRequests, idOrNull(s.InboundRequest))

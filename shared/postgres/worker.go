@@ -59,8 +59,7 @@ type Claim struct {
 	Consent        []byte // {legalBasis, explanation, source, wordingVersion} as JSON
 	EmailKey       string
 	PreviousEmails []string
-	OwnOptOutStamp *time.Time
-	OwnOptOutEvent *uuid.UUID
+	OwnOptOut      outbox.Stamp
 	RecordID       string // HubSpot's record of the contact in this portal, if one was confirmed
 	Traceparent    string
 	LeaseLeft      time.Duration // of the lease that makes it busy
@@ -129,7 +128,8 @@ subscriptions AS (
   FROM judged j, moment m
   WHERE j.verdict IN ('claimed', 'exhausted')
     AND (s.contact_key, s.brand_id, s.product_id) = (j.contact_key, j.brand_id, j.product_id)
-  RETURNING s.contact_key, s.brand_id, s.product_id, s.fence, s.own_opt_out_stamp, s.own_opt_out_event_id
+  RETURNING s.contact_key, s.brand_id, s.product_id, s.fence, s.own_opt_out_stamp, s.own_opt_out_event_id,
+            s.own_opt_out_fence
 ),
 events AS (
   UPDATE hubspot_outbox_events e
@@ -172,7 +172,7 @@ requests AS (
 SELECT j.id::text, j.verdict, coalesce(s.fence, 0), j.takeover, coalesce(u.process_attempts, j.process_attempts),
        e.process_waits, coalesce(j.sequence, 0), e.lane, e.portal_id, j.contact_key, j.brand_id, j.product_id,
        r.desired_state, e.payload::text, r.consent_at, r.consent::text, coalesce(c.email_key, ''),
-       c.previous_email_keys, s.own_opt_out_stamp, s.own_opt_out_event_id::text, coalesce(e.traceparent, ''),
+       c.previous_email_keys, s.own_opt_out_stamp, s.own_opt_out_event_id::text, s.own_opt_out_fence, coalesce(e.traceparent, ''),
        coalesce(greatest((extract(epoch FROM j.lease_left) * 1000)::bigint, 0), 0),
        coalesce((SELECT a.hubspot_id FROM contact_portal_records a
                  WHERE a.contact_key = j.contact_key AND a.portal_id = e.portal_id), '')
@@ -214,12 +214,12 @@ func (db *DB) ClaimEvents(ctx context.Context, ids []uuid.UUID, o ClaimOptions) 
 func scanClaim(row pgx.CollectableRow) (Claim, error) {
 	var c Claim
 	var id, payload, consent string
-	var stampEvent *string
+	var stamp stampColumns
 	var leaseLeftMs int64
 	err := row.Scan(&id, &c.Verdict, &c.Fence, &c.Takeover, &c.Attempts, &c.Waits, &c.Sequence,
 		&c.Lane, &c.PortalID, &c.ContactKey, &c.BrandID, &c.ProductID, &c.DesiredState, &payload,
-		&c.ConsentAt, &consent, &c.EmailKey, &c.PreviousEmails, &c.OwnOptOutStamp, &stampEvent,
-		&c.Traceparent, &leaseLeftMs, &c.RecordID)
+		&c.ConsentAt, &consent, &c.EmailKey, &c.PreviousEmails, &stamp.at, &stamp.event,
+		&stamp.fence, &c.Traceparent, &leaseLeftMs, &c.RecordID)
 	if err != nil {
 		return Claim{}, err
 	}
@@ -228,14 +228,27 @@ func scanClaim(row pgx.CollectableRow) (Claim, error) {
 	if c.EventID, err = uuid.Parse(id); err != nil {
 		return Claim{}, err
 	}
-	if stampEvent != nil {
-		event, err := uuid.Parse(*stampEvent)
-		if err != nil {
-			return Claim{}, err
-		}
-		c.OwnOptOutEvent = &event
+	c.OwnOptOut, err = stamp.value()
+	return c, err
+}
+
+// stampColumns are the three columns of a stamp, all NULL if there is none.
+type stampColumns struct {
+	at    *time.Time
+	event *string
+	fence *int64
+}
+
+func (s stampColumns) value() (stamp outbox.Stamp, err error) {
+	if s.at == nil || s.event == nil {
+		return stamp, nil
 	}
-	return c, nil
+	stamp.At = *s.at
+	if s.fence != nil {
+		stamp.Fence = *s.fence
+	}
+	stamp.Event, err = uuid.Parse(*s.event)
+	return stamp, err
 }
 
 // uuidTexts writes ids as text: exec mode sends uuid arrays that way.

@@ -179,12 +179,7 @@ func itemOf(c postgres.Checkable) (plan.Item, error) {
 	}
 	item := plan.Item{
 		EventID: c.LatestEvent, Desired: c.DesiredState, Snapshot: snapshot, ContactKey: c.ContactKey, Email: c.EmailKey, ConsentAt: c.ConsentAt,
-	}
-	if c.OwnOptOutStamp != nil {
-		item.OwnOptOutStamp = *c.OwnOptOutStamp
-	}
-	if c.OwnOptOutEvent != nil {
-		item.OwnOptOutEvent = *c.OwnOptOutEvent
+		OwnOptOut: c.OwnOptOut,
 	}
 	return item, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hubsync/shared/hubspot"
+	"hubsync/shared/outbox"
 	"hubsync/shared/plan"
 )
 
@@ -180,22 +181,25 @@ func (j *job) noteWritten(r *row, result hubspot.StatusResult) {
 // confirm notes that HubSpot shows what was decided, and how that is known.
 func (j *job) confirm(r *row, status hubspot.Status, outcome, correlation string) {
 	r.confirmed, r.shown = true, string(status.State)
-	if r.optsOut() && j.isOwnOptOut(r, status) {
-		r.stamp = &status.At
+	if r.optsOut() {
+		r.stamp = j.ownOptOut(r, status)
 	}
 	r.receipt(j.worker.NewID, "preference", string(status.State)+" "+strconv.FormatInt(status.SubscriptionID, 10), outcome, correlation, status.At)
 }
 
-// isOwnOptOut reports whether the opt-out that HubSpot confirms is of our making, so
-// that its time becomes the stamp of our echo: this write changed the state, or the
-// state carries the marker of an earlier write whose answer was lost.
-func (j *job) isOwnOptOut(r *row, status hubspot.Status) bool {
+// ownOptOut is the stamp of our echo if the opt-out that HubSpot confirms is of our
+// making: this attempt changed the state, or the state carries the marker of an earlier
+// one whose answer was lost.
+func (j *job) ownOptOut(r *row, status hubspot.Status) outbox.Stamp {
 	if status.At.IsZero() {
-		return false
+		return outbox.Stamp{}
 	}
 	if status.Reason == hubspot.ReasonChanged {
-		return true
+		return outbox.Stamp{At: status.At, Attempt: outbox.Attempt{Event: r.claim.EventID, Fence: r.claim.Fence}}
 	}
-	event, marked := plan.OwnOptOutMarker(j.worker.Env, status.Explanation)
-	return marked && event != r.item.OwnOptOutEvent
+	by, marked := plan.OwnOptOutMarker(j.worker.Env, status.Explanation)
+	if !marked || by == r.item.OwnOptOut.Attempt {
+		return outbox.Stamp{}
+	}
+	return outbox.Stamp{At: status.At, Attempt: by}
 }

@@ -29,7 +29,7 @@ type row struct {
 	resubscribes bool
 	unknown      bool
 	shown        string
-	stamp        *time.Time
+	stamp        outbox.Stamp
 	optedOutAt   *time.Time
 	receipts     []postgres.Receipt
 }
@@ -61,15 +61,9 @@ func (r *row) prepare() {
 		return
 	}
 	r.item = plan.Item{
-		EventID: r.claim.EventID, Desired: r.claim.DesiredState, Snapshot: snapshot,
+		EventID: r.claim.EventID, Fence: r.claim.Fence, Desired: r.claim.DesiredState, Snapshot: snapshot,
 		ContactKey: r.claim.ContactKey, Email: r.claim.EmailKey, ConsentAt: r.claim.ConsentAt,
-		LegalBasis: c.LegalBasis, Explanation: c.Explanation,
-	}
-	if r.claim.OwnOptOutStamp != nil {
-		r.item.OwnOptOutStamp = *r.claim.OwnOptOutStamp
-	}
-	if r.claim.OwnOptOutEvent != nil {
-		r.item.OwnOptOutEvent = *r.claim.OwnOptOutEvent
+		LegalBasis: c.LegalBasis, Explanation: c.Explanation, OwnOptOut: r.claim.OwnOptOut,
 	}
 	r.configuration = plan.CheckSnapshot(snapshot)
 }
@@ -110,7 +104,7 @@ func (r *row) receipt(newID func() uuid.UUID, operation, desired, result, correl
 // settlement is what the commit writes for this row.
 func (r *row) settlement(newID func() uuid.UUID) postgres.Settlement {
 	s := postgres.Settlement{
-		Claim: r.claim, Outcome: postgres.OutcomeSynced, Unknown: r.unknown, Shown: r.shown, OwnOptOutStamp: r.stamp,
+		Claim: r.claim, Outcome: postgres.OutcomeSynced, Unknown: r.unknown, Shown: r.shown, OwnOptOut: r.stamp,
 	}
 	if f := r.failure; f.outcome != "" {
 		s.Outcome, s.Counts, s.Delay, s.Code, s.Summary = f.outcome, f.counts, f.delay, f.code, f.summary

@@ -12,6 +12,7 @@ import (
 
 	"hubsync/shared/casetest"
 	"hubsync/shared/hubspot/hubspottest"
+	"hubsync/shared/outbox"
 	"hubsync/shared/postgres"
 	"hubsync/shared/worker"
 )
@@ -630,15 +631,15 @@ func TestStarALostClaimRaisesUncertaintyAndWritesNothingElse(t *testing.T) {
 	w.lose(id)
 	w.claim(id)
 	w.exec(`UPDATE contact_subscription_state SET uncertain_until = NULL, check_at = NULL`) // L has passed and a look has cleared it
-	stamp := time.Now()
-	settled, err := w.db.SettleEvents(t.Context(), []postgres.Settlement{{Claim: stale, Outcome: postgres.OutcomeSynced, Shown: "SUBSCRIBED", OwnOptOutStamp: &stamp}}, nil, settle)
+	stamp := outbox.Stamp{At: time.Now(), Attempt: outbox.Attempt{Event: stale.EventID, Fence: stale.Fence}}
+	settled, err := w.db.SettleEvents(t.Context(), []postgres.Settlement{{Claim: stale, Outcome: postgres.OutcomeSynced, Shown: "SUBSCRIBED", OwnOptOut: stamp}}, nil, settle)
 	if err != nil || len(settled) != 1 || settled[0].Held {
 		t.Fatalf("%+v, %v", settled, err)
 	}
 	w.expect("uncertain", w.uncertain(id), true)
 	w.expect("nothing applied, nothing released", w.text(`SELECT applied_sequence || ' ' || (lease_expires_at IS NOT NULL)::text || ' ' || fence FROM contact_subscription_state`), "0 true 2")
 	w.expect("the new holder's event", w.event(id), "processing 1 -")
-	w.expect("the echo's time is a fact", w.text(`SELECT (own_opt_out_stamp IS NOT NULL)::text FROM contact_subscription_state`), true)
+	w.expect("the echo's time is a fact", w.text(`SELECT (own_opt_out_stamp IS NOT NULL) || ' ' || own_opt_out_fence FROM contact_subscription_state`), "true 1")
 }
 
 // ✦ Only the holder releases a lease: a superseded claim leaves it, so that the next one

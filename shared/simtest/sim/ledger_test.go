@@ -123,7 +123,7 @@ func (c *sent) readStep(email string) int {
 	return -1
 }
 
-var subscribeMarker = regexp.MustCompile(`\[hubsync:sim:s:([0-9a-f-]{36})\]`)
+var subscribeMarker = regexp.MustCompile(`\[hubsync:sim:s:([0-9a-f-]{36})\.[0-9]+\]`)
 
 // eventOf finds the event whose marker a write carries for an address.
 func eventOf(content []byte, to address) string {
