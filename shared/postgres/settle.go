@@ -38,6 +38,7 @@ type Settlement struct {
 	// Shown is what HubSpot was seen to show, empty if it was not seen.
 	Shown string
 	// OwnOptOut is the stamp of an opt-out of ours that HubSpot confirmed; zero: of none.
+	// One without a time is an attempt that is known to have changed nothing.
 	OwnOptOut outbox.Stamp
 	// OutcomeOptOut: when the person opted out in HubSpot, and the ids of the
 	// request and event that say so here.
@@ -109,7 +110,9 @@ judged AS MATERIALIZED (
   SELECT x.*, e.request_id, e.sequence, s.latest_sequence, s.latest_event_id, r.desired_state,
          s.fence = x.fence AND e.status = 'processing' AND e.fence = x.fence AS held,
          CASE WHEN x.outcome IN ('retry', 'inbound') AND s.latest_sequence > e.sequence THEN 'superseded'
-              ELSE x.outcome END AS ending
+              ELSE x.outcome END AS ending,
+         x.own_event IS NOT NULL
+           AND coalesce(x.own_stamp, '-infinity') >= coalesce(s.own_opt_out_stamp, '-infinity') AS stamp_counts
   FROM settlement x
   JOIN contact_subscription_state s
     ON (s.contact_key, s.brand_id, s.product_id) = (x.contact_key, x.brand_id, x.product_id)
@@ -123,8 +126,8 @@ guarded AS (
       hubspot_status = coalesce(j.shown, s.hubspot_status),
       hubspot_seen_at = CASE WHEN j.shown IS NULL THEN s.hubspot_seen_at ELSE m.at END,
       own_opt_out_stamp = coalesce(j.own_stamp, s.own_opt_out_stamp),
-      own_opt_out_event_id = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_event_id ELSE j.own_event END,
-      own_opt_out_fence = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_fence ELSE j.own_fence END,
+      own_opt_out_event_id = CASE WHEN j.own_event IS NULL THEN s.own_opt_out_event_id ELSE j.own_event END,
+      own_opt_out_fence = CASE WHEN j.own_event IS NULL THEN s.own_opt_out_fence ELSE j.own_fence END,
       uncertain_until = CASE WHEN j.unknown THEN greatest(s.uncertain_until, m.at + $19::interval)
                              ELSE s.uncertain_until END,
       -- A repair is looked at soon: if it mended the difference, the same one a day later
@@ -149,8 +152,8 @@ released AS (
       hubspot_status = coalesce(j.shown, s.hubspot_status),
       hubspot_seen_at = CASE WHEN j.shown IS NULL THEN s.hubspot_seen_at ELSE m.at END,
       own_opt_out_stamp = coalesce(j.own_stamp, s.own_opt_out_stamp),
-      own_opt_out_event_id = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_event_id ELSE j.own_event END,
-      own_opt_out_fence = CASE WHEN j.own_stamp IS NULL THEN s.own_opt_out_fence ELSE j.own_fence END,
+      own_opt_out_event_id = CASE WHEN j.own_event IS NULL THEN s.own_opt_out_event_id ELSE j.own_event END,
+      own_opt_out_fence = CASE WHEN j.own_event IS NULL THEN s.own_opt_out_fence ELSE j.own_fence END,
       uncertain_until = CASE WHEN j.unknown THEN greatest(s.uncertain_until, m.at + $19::interval)
                              ELSE s.uncertain_until END,
       check_at = CASE WHEN j.unknown OR s.uncertain_until IS NOT NULL THEN m.at + $20::interval ELSE s.check_at END,
@@ -164,11 +167,9 @@ lost AS (
   UPDATE contact_subscription_state s
   SET uncertain_until = greatest(s.uncertain_until, m.at + $19::interval),
       check_at = least(s.check_at, m.at + $20::interval),
-      own_opt_out_event_id = CASE WHEN j.own_stamp > coalesce(s.own_opt_out_stamp, '-infinity') THEN j.own_event
-                                  ELSE s.own_opt_out_event_id END,
-      own_opt_out_fence = CASE WHEN j.own_stamp > coalesce(s.own_opt_out_stamp, '-infinity') THEN j.own_fence
-                               ELSE s.own_opt_out_fence END,
-      own_opt_out_stamp = greatest(s.own_opt_out_stamp, j.own_stamp)
+      own_opt_out_stamp = greatest(s.own_opt_out_stamp, j.own_stamp),
+      own_opt_out_event_id = CASE WHEN j.stamp_counts THEN j.own_event ELSE s.own_opt_out_event_id END,
+      own_opt_out_fence = CASE WHEN j.stamp_counts THEN j.own_fence ELSE s.own_opt_out_fence END
   FROM judged j, moment m
   WHERE NOT j.held
     AND (s.contact_key, s.brand_id, s.product_id) = (j.contact_key, j.brand_id, j.product_id)

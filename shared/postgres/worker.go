@@ -232,7 +232,8 @@ func scanClaim(row pgx.CollectableRow) (Claim, error) {
 	return c, err
 }
 
-// stampColumns are the three columns of a stamp, all NULL if there is none.
+// stampColumns are the three columns of a stamp; without an event there is none, without a
+// time it is of an attempt that changed nothing.
 type stampColumns struct {
 	at    *time.Time
 	event *string
@@ -240,10 +241,12 @@ type stampColumns struct {
 }
 
 func (s stampColumns) value() (stamp outbox.Stamp, err error) {
-	if s.at == nil || s.event == nil {
+	if s.event == nil {
 		return stamp, nil
 	}
-	stamp.At = *s.at
+	if s.at != nil {
+		stamp.At = *s.at
+	}
 	if s.fence != nil {
 		stamp.Fence = *s.fence
 	}

@@ -187,19 +187,22 @@ func (j *job) confirm(r *row, status hubspot.Status, outcome, correlation string
 	r.receipt(j.worker.NewID, "preference", string(status.State)+" "+strconv.FormatInt(status.SubscriptionID, 10), outcome, correlation, status.At)
 }
 
-// ownOptOut is the stamp of our echo if the opt-out that HubSpot confirms is of our
-// making: this attempt changed the state, or the state carries the marker of an earlier
-// one whose answer was lost.
+// ownOptOut is the stamp of our echo that a confirmed opt-out leaves. An attempt that
+// changed the state made it. One that changed nothing put at most its marker on an opt-out
+// that stood there already: a person's, for all that we know, unless it still carries the
+// marker of an earlier attempt whose answer was lost.
 func (j *job) ownOptOut(r *row, status hubspot.Status) outbox.Stamp {
-	if status.At.IsZero() {
-		return outbox.Stamp{}
-	}
-	if status.Reason == hubspot.ReasonChanged {
-		return outbox.Stamp{At: status.At, Attempt: outbox.Attempt{Event: r.claim.EventID, Fence: r.claim.Fence}}
-	}
+	this := outbox.Attempt{Event: r.claim.EventID, Fence: r.claim.Fence}
 	by, marked := plan.OwnOptOutMarker(j.worker.Env, status.Explanation)
-	if !marked || by == r.item.OwnOptOut.Attempt {
+	switch {
+	case status.At.IsZero():
 		return outbox.Stamp{}
+	case status.Reason == hubspot.ReasonChanged:
+		return outbox.Stamp{At: status.At, Attempt: this}
+	case status.Reason == hubspot.ReasonNoChange && by == this:
+		return outbox.Stamp{At: r.item.OwnOptOut.At, Attempt: this}
+	case marked && by != r.item.OwnOptOut.Attempt:
+		return outbox.Stamp{At: status.At, Attempt: by}
 	}
-	return outbox.Stamp{At: status.At, Attempt: by}
+	return outbox.Stamp{}
 }

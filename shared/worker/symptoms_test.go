@@ -106,6 +106,7 @@ func symptoms() []symptom {
 		{name: "an opt-out equal to the consent", before: shows("UNSUBSCRIBED", consent), events: subscribeAt(consent), first: gave, shows: "UNSUBSCRIBED"},
 		{name: "an opt-out one second older", before: shows("UNSUBSCRIBED", older), events: subscribeAt(consent), first: "synced", shows: "SUBSCRIBED"},
 		{name: "our own echo, newer than the next consent", before: ownOptOut(time.Time{}), events: subscribeAt(consent), first: "synced", shows: "SUBSCRIBED"},
+		{name: "a person's opt-out that took our text", portal: func(p *hubspottest.Portal) { p.NoChangeTakesText = true }, before: optOutOver(newer), events: subscribeAt(consent), first: gave, shows: "UNSUBSCRIBED"},
 		{name: "a person's second opt-out after ours", before: ownOptOut(time.Now().Add(time.Minute)), events: subscribeAt(consent), first: gave, shows: "UNSUBSCRIBED"},
 	}
 }
@@ -119,6 +120,14 @@ func ownOptOut(again time.Time) func(*world) {
 			w.hubspot.SetStatus("main", addressA, newsID, "SUBSCRIBED", again.Add(-time.Second)) // they changed their mind
 			w.hubspot.SetStatus("main", addressA, newsID, "UNSUBSCRIBED", again)
 		}
+	}
+}
+
+// optOutOver lets an opt-out of ours arrive where the person had opted out already.
+func optOutOver(at time.Time) func(*world) {
+	return func(w *world) {
+		w.hubspot.SetStatus("main", addressA, newsID, "UNSUBSCRIBED", at)
+		w.deliver(w.accept(decision{state: "unsubscribed", email: addressA, consent: longAgo}))
 	}
 }
 

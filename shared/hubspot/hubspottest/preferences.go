@@ -182,6 +182,9 @@ func (c *call) apply(w statusWrite) map[string]any {
 		if c.a.NoChangeMovesTimestamp {
 			held.at = c.tick(held.at)
 		}
+		if c.a.NoChangeTakesText {
+			held.explanation = w.Explanation
+		}
 	case held != nil && held.state == stateUnsubscribed && w.State == stateSubscribed:
 		reason = "RESUBSCRIBE_OCCURRED"
 	}

@@ -51,6 +51,7 @@ type Portal struct {
 
 	// Where documents are silent:
 	NoChangeMovesTimestamp  bool // NO_STATUS_CHANGE moves the status's time
+	NoChangeTakesText       bool // NO_STATUS_CHANGE takes the write's legalBasisExplanation
 	HidesExplanation        bool // statuses come back without legalBasisExplanation
 	SubscribeClearsWide     bool // SUBSCRIBED lifts a wide opt-out
 	HidesUnspecified        bool // batch reads leave out what was never set

@@ -73,7 +73,7 @@ func (w *world) arm(f *fault) {
 		w.at(end, func() { w.hubspot.SetToken(f.portal, tokens[f.portal]) })
 	case "pause":
 		occasion(f.portal)
-		w.must(w.db.PausePortal(w.d.t.Context(), f.portal, end, "simulated", f.skip%2 == 0))
+		w.operate(func() error { return w.db.PausePortal(w.d.t.Context(), f.portal, end, "simulated", f.skip%2 == 0) })
 	case "mapping change":
 		occasion("a property has another value")
 		w.applyRoutes("yes")
@@ -94,6 +94,19 @@ func (w *world) arm(f *fault) {
 	}
 }
 
+// operate lets an operator do something, who tries again where the first connection that
+// was at hand had died in a restart.
+func (w *world) operate(act func() error) {
+	err := act()
+	for range 5 {
+		if err == nil {
+			return
+		}
+		err = act()
+	}
+	w.must(err)
+}
+
 // mend repairs whatever is broken.
 func (w *world) mend() {
 	w.redisAway, w.poisoned, w.away = time.Time{}, nil, nil
@@ -101,7 +114,7 @@ func (w *world) mend() {
 	for portal, token := range tokens {
 		w.hubspot.SetToken(portal, token)
 		if w.redis.s == w.scheduler {
-			w.must(w.db.ResumePortal(w.d.t.Context(), portal))
+			w.operate(func() error { return w.db.ResumePortal(w.d.t.Context(), portal) })
 		}
 	}
 }

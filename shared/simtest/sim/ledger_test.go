@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -125,10 +126,13 @@ func (c *sent) readStep(email string) int {
 
 var subscribeMarker = regexp.MustCompile(`\[hubsync:sim:s:([0-9a-f-]{36})\.[0-9]+\]`)
 
-// eventOf finds the event whose marker a write carries for an address.
+// eventOf finds the event whose marker a write of a preference carries: one message may
+// write several preferences of one address.
 func eventOf(content []byte, to address) string {
+	preference := regexp.MustCompile(fmt.Sprintf(`"subscriptionId":%d\b`, to.subscription))
 	for _, part := range strings.SplitAfter(string(content), "}") {
-		if m := subscribeMarker.FindStringSubmatch(part); m != nil && (strings.Contains(part, to.email) || !strings.Contains(string(content), "subscriberIdString")) {
+		m := subscribeMarker.FindStringSubmatch(part)
+		if m != nil && preference.MatchString(part) && (strings.Contains(part, to.email) || !strings.Contains(part, "subscriberIdString")) {
 			return m[1]
 		}
 	}
