@@ -2,20 +2,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"hubsync/shared/console"
 	"hubsync/shared/local"
+	"hubsync/shared/ops"
 	"hubsync/shared/routing"
 )
 
 func newDev() *cobra.Command {
 	var o local.Options
-	var routes, state string
+	var routes, state, browser string
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything on this machine until Ctrl-C",
@@ -28,7 +32,7 @@ a request to paste.`,
 				return err
 			}
 			o.Logger = logger(true)
-			return runDev(cmd.Context(), o)
+			return runDev(cmd.Context(), o, browser)
 		},
 	}
 	flags := cmd.Flags()
@@ -38,6 +42,7 @@ a request to paste.`,
 	flags.StringVar(&o.APIAddr, "api-addr", "127.0.0.1:8787", "where the API listens")
 	flags.StringVar(&o.QStashAddr, "qstash-addr", "127.0.0.1:8080", "where the QStash emulator listens")
 	flags.StringVar(&o.HubSpotAddr, "hubspot-addr", "127.0.0.1:8788", "where the HubSpot simulator listens")
+	flags.StringVar(&browser, "console-addr", consoleAddr, "where the console listens")
 	flags.StringVar(&o.QStashURL, "qstash-url", "", "use this QStash instead of the emulator")
 	flags.StringVar(&o.HubSpotURL, "hubspot-url", "", "use this HubSpot instead of the simulator")
 	flags.StringVar(&o.DataDir, "data", "", "keep PostgreSQL's data in this folder between runs")
@@ -64,15 +69,25 @@ func readWorld(o *local.Options, routes, state string) error {
 	return err
 }
 
-func runDev(ctx context.Context, o local.Options) error {
+func runDev(ctx context.Context, o local.Options, browser string) error {
+	if err := loopbackOnly(browser); err != nil {
+		return err
+	}
 	w, err := local.Start(ctx, o)
 	if err != nil {
 		return err
 	}
 	printWorld(os.Stdout, w)
-	<-ctx.Done()
+	env := map[string]string{}
+	for _, v := range w.Variables() {
+		env[v[0]] = v[1]
+	}
+	operators := ops.Open(ctx, ops.Environment{Getenv: func(name string) string { return env[name] }, Logger: o.Logger})
+	err = serveConsole(ctx, browser, console.Config{Serve: operators.Serve, By: caller(), What: "this machine", Clock: time.Now}, func(url string) {
+		fmt.Printf("console  %s\n", url)
+	})
 	fmt.Fprintln(os.Stderr, "stopping …")
-	return w.Stop()
+	return errors.Join(err, w.Stop())
 }
 
 // printWorld says how to use a running world.

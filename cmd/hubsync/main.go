@@ -78,5 +78,6 @@ Start with 'hubsync demo': it runs all of it on this machine and shows the resul
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(newDemo(), newDev(), newSoak(), newMigrate(), newEmulate())
 	root.AddCommand(operators(getenv)...)
+	root.AddCommand(newReference())
 	return root
 }

@@ -32,7 +32,7 @@ func operators(getenv func(string) string) []*cobra.Command {
 	op := &operator{getenv: getenv}
 	commands := []*cobra.Command{
 		newStatus(op), newEvents(op), newReplay(op), newPause(op), newResume(op), newBudget(op), newDrift(op), newConflicts(op),
-		newRoutes(op), newPortal(op), newEvidence(op), newAudit(op), newKeys(op), newDoctor(op),
+		newRoutes(op), newPortal(op), newEvidence(op), newAudit(op), newKeys(op), newDoctor(op), newConsole(op),
 	}
 	for _, c := range commands {
 		c.PersistentFlags().StringVar(&op.stack, "stack", "", "ask the admin function of this stack instead of the database of DATABASE_URL")

@@ -14,7 +14,7 @@ func newStatus(op *operator) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "How everything stands: backlog, oldest decision, rates, dead by code, drift, drain time",
-		Long: `status reads the database alone. Exit code 3: something waits for a person (dead events, differences,
+		Long: `status reads the database, and from Redis what of the budgets is spent. Exit code 3: something waits for a person (dead events, differences,
 conflicts, a run that asks), or HubSpot or QStash keeps us away.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,8 +40,8 @@ func showStatus(p *page, s ops.Status) {
 	p.table([]string{"PORTAL", "LANE", "WAITING", "IN FLIGHT", "OLDEST DECISION"}, rows)
 	p.WriteString("\n")
 	for _, portal := range s.Portals {
-		p.line("portal %s: %.0f confirmed a minute, %s; at most %d calls in %d ms, %d a day", portal.ID, portal.PerMinute,
-			drained(portal.DrainSeconds), portal.Burst, portal.WindowMs, portal.Daily)
+		p.line("portal %s: %.0f confirmed a minute, %s; calls %s of %d in %d ms, %s of %d today", portal.ID, portal.PerMinute,
+			drained(portal.DrainSeconds), known(portal.WindowUsed), portal.Burst, portal.WindowMs, known(portal.DayUsed), portal.Daily)
 		if portal.PausedUntil != nil {
 			p.wrapped("    ", fmt.Sprintf("  ! paused until %s: %s%s", until(*portal.PausedUntil, s.At), portal.PauseReason, optOutsToo(portal.OptOutsToo)))
 		}
@@ -84,6 +84,14 @@ func optOutsToo(yes bool) string {
 		return " (opt-outs too)"
 	}
 	return ""
+}
+
+// known shows a count, or that it is not known.
+func known(n int) string {
+	if n < 0 {
+		return "?"
+	}
+	return strconv.Itoa(n)
 }
 
 func seconds(n int) string { return (time.Duration(n) * time.Second).String() }

@@ -1,29 +1,26 @@
 // Command admin is the function inside the VPC that serves operators and deployments by
 // lambda:Invoke: IAM says who may do what. {"verb":"migrate"} brings the database to the
 // newest schema, and so does CloudFormation, which asks as for a custom resource; it
-// connects to the database itself, not through the proxy.
+// connects to the database itself, not through the proxy. Every other verb is one of
+// shared/ops, with its arguments in "args".
 package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
+	"os"
 	"time"
 
 	"hubsync/functions/internal/clients"
 	"hubsync/migrations"
 	"hubsync/shared/cfnresource"
 	"hubsync/shared/lambdahttp"
+	"hubsync/shared/ops"
 	"hubsync/shared/postgres"
 )
 
-// request is what an operator or a deployment asks for.
-type request struct {
-	Verb string `json:"verb"`
-}
-
-// response says what was done.
-type response struct {
+// migrated says from which schema to which.
+type migrated struct {
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
 }
@@ -31,19 +28,22 @@ type response struct {
 func main() {
 	s := clients.New()
 	database := s.Reader.Database()
-	if err := s.Err(); err != nil {
-		s.Fatal(err)
-	}
-	migrate := func(ctx context.Context) (response, error) {
+	// A broken configuration ends no init: doctor must be able to tell what is wrong.
+	broken := s.Err()
+	operators := ops.Open(context.Background(), ops.Environment{Getenv: os.Getenv, Secrets: s.Secrets(), Database: s.Database, Logger: s.Logger})
+	migrate := func(ctx context.Context) (migrated, error) {
+		if broken != nil {
+			return migrated{}, broken
+		}
 		url, err := s.DirectURL(ctx, database)
 		if err != nil {
-			return response{}, err
+			return migrated{}, err
 		}
 		from, to, err := postgres.Migrate(ctx, url)
 		if err == nil {
 			err = postgres.GrantRoles(ctx, url)
 		}
-		return response{from, to}, err
+		return migrated{from, to}, err
 	}
 	hashes, err := migrations.Hashes()
 	if err != nil {
@@ -53,11 +53,12 @@ func main() {
 		_, err := migrate(ctx)
 		return err
 	})}
-	serve := func(ctx context.Context, r request) (response, error) {
-		if r.Verb != "migrate" {
-			return response{}, fmt.Errorf("verb %q is not one of: migrate", r.Verb)
+	serve := func(ctx context.Context, r ops.Request) (any, error) {
+		if r.Verb == "migrate" {
+			return migrate(ctx)
 		}
-		return migrate(ctx)
+		operators.Thaw(time.Now())
+		return operators.Serve(ctx, r), nil
 	}
 	s.Start(lambdahttp.Verb(cfnresource.Before(schema, serve), s.Logger))
 }

@@ -63,6 +63,13 @@ func (o *Ops) db() (*postgres.DB, error) {
 	return o.cfg.DB, nil
 }
 
+// Thaw drops database connections that a frozen function may hold dead.
+func (o *Ops) Thaw(now time.Time) {
+	if o.cfg.DB != nil {
+		o.cfg.DB.Thaw(now)
+	}
+}
+
 // None is the arguments of a verb that takes none.
 type None struct{}
 

@@ -18,15 +18,18 @@ type LaneStatus struct {
 
 // PortalStatus is the state of one account.
 type PortalStatus struct {
-	ID          string       `json:"id"`
-	PausedUntil *time.Time   `json:"pausedUntil"`
-	PauseReason string       `json:"pauseReason,omitzero"`
-	OptOutsToo  bool         `json:"optOutsToo,omitzero"` // the pause holds them as well
-	Recovering  bool         `json:"recovering,omitzero"` // from an outage
-	Burst       int          `json:"burstLimit"`
-	WindowMs    int64        `json:"burstWindowMs"`
-	Daily       int          `json:"dailyLimit"`
-	Lanes       []LaneStatus `json:"lanes"`
+	ID          string     `json:"id"`
+	PausedUntil *time.Time `json:"pausedUntil"`
+	PauseReason string     `json:"pauseReason,omitzero"`
+	OptOutsToo  bool       `json:"optOutsToo,omitzero"` // the pause holds them as well
+	Recovering  bool       `json:"recovering,omitzero"` // from an outage
+	Burst       int        `json:"burstLimit"`
+	WindowMs    int64      `json:"burstWindowMs"`
+	Daily       int        `json:"dailyLimit"`
+	// WindowUsed and DayUsed are calls that count now; -1: it is not known.
+	WindowUsed int          `json:"windowUsed"`
+	DayUsed    int          `json:"dayUsed"`
+	Lanes      []LaneStatus `json:"lanes"`
 	// PerMinute is how many subscriptions HubSpot confirmed a minute, lately.
 	PerMinute float64 `json:"confirmedPerMinute"`
 	// DrainSeconds is how long what waits takes at that rate; -1: nothing moves.
@@ -60,7 +63,7 @@ type Status struct {
 // ratePeriod is what a rate is counted over.
 const ratePeriod = 5 * time.Minute
 
-// Status tells how everything stands, from the database alone.
+// Status tells how everything stands, from the database, and the budget from Redis.
 func (o *Ops) Status(ctx context.Context, _ None) (Status, error) {
 	db, err := o.db()
 	if err != nil {
@@ -70,6 +73,7 @@ func (o *Ops) Status(ctx context.Context, _ None) (Status, error) {
 	if err := s.readPortals(ctx, db); err != nil {
 		return Status{}, err
 	}
+	o.readBudgets(ctx, s.Portals)
 	pauses, err := db.Pauses(ctx)
 	if err != nil {
 		return Status{}, err
@@ -144,6 +148,21 @@ func (s *Status) readPortals(ctx context.Context, db *postgres.DB) error {
 		s.Portals = append(s.Portals, ps)
 	}
 	return nil
+}
+
+// readBudgets adds what of the budgets is spent. Redis away is no reason to show nothing.
+func (o *Ops) readBudgets(ctx context.Context, portals []PortalStatus) {
+	for i := range portals {
+		p := &portals[i]
+		p.WindowUsed, p.DayUsed = -1, -1
+		if o.cfg.Budget == nil {
+			continue
+		}
+		usage, err := o.cfg.Budget.Usage(ctx, p.ID, time.Duration(p.WindowMs)*time.Millisecond)
+		if err == nil && usage.Known {
+			p.WindowUsed, p.DayUsed = usage.Window, usage.Day
+		}
+	}
 }
 
 // drain predicts, in seconds, how long what is left takes; -1: nothing moves.
