@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	json "github.com/go-json-experiment/json"
@@ -32,6 +33,9 @@ consent text stands in it: consents are shown by their hash.`,
 			if op.json {
 				format = "json"
 			}
+			if !slices.Contains(evidenceFormats, format) {
+				return &usageError{fmt.Errorf("--format takes text, csv or json, not %q", format)}
+			}
 			l, err := ask[ops.Ledger](cmd.Context(), op, "evidence", ops.EvidenceArgs{ContactKey: args[0]})
 			if err != nil {
 				return err
@@ -52,6 +56,9 @@ consent text stands in it: consents are shown by their hash.`,
 	return cmd
 }
 
+var evidenceFormats = []string{"text", "csv", "json"}
+
+// ledgerAs writes a ledger in one of the evidenceFormats.
 func ledgerAs(l ops.Ledger, format string) ([]byte, error) {
 	var b bytes.Buffer
 	switch format {
@@ -64,7 +71,7 @@ func ledgerAs(l ops.Ledger, format string) ([]byte, error) {
 		if err := l.WriteCSV(&b); err != nil {
 			return nil, err
 		}
-	case "text":
+	default:
 		p := &page{}
 		rows := make([][]string, len(l.Entries))
 		for i, e := range l.Entries {
@@ -74,8 +81,6 @@ func ledgerAs(l ops.Ledger, format string) ([]byte, error) {
 		p.table([]string{"=AT", "STEP", "SUBSCRIPTION", "STATE", "SEQ", "WHAT", "REFERENCE"}, rows)
 		p.line("sha256 of the entries: %s", l.SHA256)
 		b.WriteString(p.String())
-	default:
-		return nil, &usageError{fmt.Errorf("--format takes text, csv or json, not %q", format)}
 	}
 	return b.Bytes(), nil
 }

@@ -61,6 +61,9 @@ func (s *Set) Meter() *telemetry.Meter {
 	return telemetry.NewMeter(os.Stdout, s.Text("HUBSYNC_ENV", "unknown"), time.Now)
 }
 
+// Secrets returns the store of secrets by ARN, for what reads its configuration itself.
+func (s *Set) Secrets() *config.Store { return s.store }
+
 // Fatal ends the process with every problem named: Lambda shows it as a failed init.
 func (s *Set) Fatal(err error) {
 	s.Logger.Error("function does not start", "error", err.Error())
