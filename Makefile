@@ -6,7 +6,7 @@ LAMBDA_FLAGS := -tags lambda.norpc -trimpath -ldflags '-s -w'
 FUNCTIONS := intake relay worker reconcile admin
 
 .PHONY: help demo dev validate schema-hash test pooled lint build model interop boundaries bench-quick bench bench-full clean
-.PHONY: soak week
+.PHONY: soak week matrix
 .PHONY: sim
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ sim: ## seeds through everything, with faults: SIM_SEEDS, SIM_START, or SIM_SEED
 
 week: ## a simulated week of an unreliable HubSpot, with people who opt out inside it
 	$(GO) test -count=1 -timeout 10m -tags week -run TestAWeek -v ./shared/simtest
+
+matrix: ## the tests that docs/failure-matrix.csv names: every cell proven
+	@$(GO) run ./shared/matrix/prove
 
 soak: ## a load through the local world, judged by HubSpot's ledger; REDIS_URL uses a real Redis
 	$(GO) run ./cmd/hubsync soak --faults duplicate,shuffle

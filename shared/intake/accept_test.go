@@ -430,6 +430,13 @@ func TestDatabaseAwayIsAnsweredWith503(t *testing.T) {
 	if code := <-answered; code != 503 {
 		t.Errorf("killed in flight: %d", code)
 	}
+	if n := one[int](w, `SELECT count(*) FROM subscription_requests WHERE idempotency_key IN ('away', 'killed')`); n != 0 {
+		t.Errorf("%d requests are stored that were answered with 503", n)
+	}
+	_ = tx.Rollback(t.Context()) // it holds the contact
+	if code := w.post("killed", bodyOf("usr_1", "ann@example.com", "events", "unsubscribed", "")).Code; code != 202 {
+		t.Errorf("the same key again: %d", code)
+	}
 }
 
 // killWaiting ends the session that waits for a lock. It asks outside of any

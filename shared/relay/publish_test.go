@@ -166,6 +166,9 @@ func TestAMessageCarriesReferencesAndTheSeedsOptions(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
+	if at, ok := items[0].Headers["upstash-not-before"]; ok { // a wrong clock would make it a wrong time
+		t.Errorf("a message carries an absolute time: %s", at)
+	}
 	if strings.Contains(bodies[0], "example.com\"") || strings.Contains(bodies[0], "@") {
 		t.Errorf("a message holds more than references: %s", bodies[0])
 	}

@@ -231,6 +231,9 @@ func TestAnExpiredPublishingLeaseIsClaimedAgainAndTheOldMarkIsVoid(t *testing.T)
 	if n, err := w.db.MarkPublished(t.Context(), living, mark, time.Minute); err != nil || n != 1 {
 		t.Errorf("the holder's mark: %d rows, %v", n, err)
 	}
+	if n, err := w.db.MarkPublished(t.Context(), living, mark, time.Minute); err != nil || n != 0 || w.status(id) != "queued" {
+		t.Errorf("the same mark again: %d rows, %v, %s", n, err, w.status(id))
+	}
 	for _, status := range []string{"processing", "synced", "superseded"} {
 		w.exec(`UPDATE hubspot_outbox_events SET status = $2, claim_token = $3, completed_at = CASE WHEN $2 = 'processing' THEN NULL ELSE now() END WHERE id = $1`, id.String(), status, living.String())
 		if n, err := w.db.MarkPublished(t.Context(), living, mark, time.Minute); err != nil || n != 0 || w.status(id) != status {

@@ -637,6 +637,7 @@ func TestStarALostClaimRaisesUncertaintyAndWritesNothingElse(t *testing.T) {
 		t.Fatalf("%+v, %v", settled, err)
 	}
 	w.expect("uncertain", w.uncertain(id), true)
+	w.expect("a look is due", w.text(`SELECT (check_at <= now() + interval '1 minute')::text FROM contact_subscription_state`), true)
 	w.expect("nothing applied, nothing released", w.text(`SELECT applied_sequence || ' ' || (lease_expires_at IS NOT NULL)::text || ' ' || fence FROM contact_subscription_state`), "0 true 2")
 	w.expect("the new holder's event", w.event(id), "processing 1 -")
 	w.expect("the echo's time is a fact", w.text(`SELECT (own_opt_out_stamp IS NOT NULL) || ' ' || own_opt_out_fence FROM contact_subscription_state`), "true 1")
