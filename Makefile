@@ -2,7 +2,9 @@
 GO ?= go
 BIN := $(CURDIR)/.bin
 GOLANGCI_VERSION := v2.15.0
-LAMBDA_FLAGS := -tags lambda.norpc -trimpath -ldflags '-s -w'
+# admin speaks little over HTTP, and is the largest: it does without HTTP/2.
+LAMBDA_FLAGS = -tags lambda.norpc$(if $(filter admin,$(1)),$(comma)nethttpomithttp2) -trimpath -ldflags '-s -w'
+comma := ,
 FUNCTIONS := intake relay worker reconcile admin
 
 .PHONY: help demo dev validate schema-hash test pooled lint build model interop boundaries bench-quick bench bench-full clean
@@ -51,12 +53,12 @@ $(BIN)/golangci-lint:
 
 # What sam build calls for each function of template.yaml, and what it passes.
 build-AdminFunction build-IntakeFunction build-RelayFunction build-WorkerFunction build-ReconcileFunction: build-%Function:
-	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build $(LAMBDA_FLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build $(call LAMBDA_FLAGS,$(shell echo $* | tr A-Z a-z)) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)
 
 build: $(FUNCTIONS:%=build/%/bootstrap) ## the Lambda functions' arm64 bootstraps
 
 build/%/bootstrap: FORCE
-	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build $(LAMBDA_FLAGS) -o $@ ./functions/$*
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build $(call LAMBDA_FLAGS,$*) -o $@ ./functions/$*
 
 .PHONY: FORCE
 FORCE:

@@ -40,24 +40,35 @@ type body struct {
 	legalBasis, explanation, source, wordingVersion text
 }
 
+// members names what a body may hold: *text, or for an object a map of such.
+type members map[string]any
+
+func decisionMembers(b *body) members {
+	all := wideMembers(b)
+	all["productId"], all["desiredState"] = &b.productID, &b.desiredState
+	return all
+}
+
+func wideMembers(b *body) members {
+	consent := map[string]any{
+		"legalBasis": &b.legalBasis, "explanation": &b.explanation,
+		"source": &b.source, "wordingVersion": &b.wordingVersion,
+	}
+	return members{"contactKey": &b.contactKey, "email": &b.email, "occurredAt": &b.occurredAt, "consent": consent}
+}
+
+func addressMembers(b *body) members { return members{"email": &b.email} }
+
 // decodeBody reads one JSON object with exactly the known members, each at most
 // once and of its type, and lists everything that is not so. encoding/json would
 // take {"desiredState":"unsubscribed","DesiredState":"subscribed"} as subscribed.
-func decodeBody(raw []byte) (body, []fieldError) {
+func decodeBody(raw []byte, known func(*body) members) (body, []fieldError) {
 	var b body
 	if problem := precheck(raw); problem != nil {
 		return b, []fieldError{*problem}
 	}
 	r := reader{decoder: jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))}
-	consent := map[string]any{
-		"legalBasis": &b.legalBasis, "explanation": &b.explanation,
-		"source": &b.source, "wordingVersion": &b.wordingVersion,
-	}
-	members := map[string]any{
-		"contactKey": &b.contactKey, "email": &b.email, "productId": &b.productID,
-		"desiredState": &b.desiredState, "occurredAt": &b.occurredAt, "consent": consent,
-	}
-	if err := r.document(members); err != nil {
+	if err := r.document(known(&b)); err != nil {
 		return b, []fieldError{syntaxError(err)}
 	}
 	return b, r.errors

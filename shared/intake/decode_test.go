@@ -26,7 +26,7 @@ func with(t *testing.T, from, to string) string {
 
 // complaints decodes and judges a body; each complaint is "field code".
 func complaints(text string) []string {
-	b, problems := decodeBody([]byte(text))
+	b, problems := decodeBody([]byte(text), decisionMembers)
 	if !unreadable(problems) {
 		_, problems = judge("acme", b, problems)
 	}
@@ -303,7 +303,7 @@ func TestIdempotencyKey(t *testing.T) {
 func TestHashIsTheSameForTheSameMeaningOnly(t *testing.T) {
 	t.Parallel()
 	hashOf := func(text string) string {
-		b, problems := decodeBody([]byte(text))
+		b, problems := decodeBody([]byte(text), decisionMembers)
 		d, problems := judge("acme", b, problems)
 		if len(problems) > 0 {
 			t.Fatalf("%s: %v", text, problems)
@@ -345,7 +345,7 @@ func FuzzBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		b, problems := decodeBody(raw)
+		b, problems := decodeBody(raw, decisionMembers)
 		if unreadable(problems) {
 			return
 		}

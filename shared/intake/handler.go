@@ -117,25 +117,34 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (template strin
 	return route.template, route.serve(h, w, r.WithContext(ctx), params)
 }
 
-// postDecision: media type → size → key → decode → validate → accept. Whatever is
-// wrong with key and body is told in one answer.
-func (h *handler) postDecision(w http.ResponseWriter, r *http.Request, params []string) answer {
-	if refused := checkMediaType(r.Header); refused != nil {
-		return *refused
+// readRequest: media type → size → key → decode. Whatever is wrong with key and body is
+// told in one answer, by the caller; refused says that there is no more to find.
+func readRequest(w http.ResponseWriter, r *http.Request, known func(*body) members) (b body, key string, problems []fieldError, refused *answer) {
+	if refused = checkMediaType(r.Header); refused != nil {
+		return b, "", nil, refused
 	}
 	raw, refused := readBody(w, r)
 	if refused != nil {
-		return *refused
+		return b, "", nil, refused
 	}
-	var problems []fieldError
 	key, problem := idempotencyKey(r.Header.Values(keyHeader))
 	if problem != nil {
 		problems = append(problems, *problem)
 	}
-	b, bodyProblems := decodeBody(raw)
+	b, bodyProblems := decodeBody(raw, known)
 	problems = append(problems, bodyProblems...)
 	if unreadable(bodyProblems) {
-		return invalid(problems)
+		a := invalid(problems)
+		return b, "", nil, &a
+	}
+	return b, key, problems, nil
+}
+
+// postDecision reads, validates and accepts one decision.
+func (h *handler) postDecision(w http.ResponseWriter, r *http.Request, params []string) answer {
+	b, key, problems, refused := readRequest(w, r, decisionMembers)
+	if refused != nil {
+		return *refused
 	}
 	d, problems := judge(params[0], b, problems)
 	if len(problems) > 0 {
@@ -154,6 +163,11 @@ func (h *handler) accept(r *http.Request, d decision, key string) answer {
 	if err != nil {
 		return failed(err)
 	}
+	return h.receipt(d, row, stored)
+}
+
+// receipt answers with what became of a decision.
+func (h *handler) receipt(d decision, row postgres.Decision, stored postgres.DecisionReceipt) answer {
 	switch stored.Outcome {
 	case postgres.DecisionUnknownBrand:
 		return notFound("unknown-brand", "This brand does not exist.")

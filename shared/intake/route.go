@@ -26,11 +26,15 @@ func (r *route) allows(method string) bool { return slices.Contains(r.methods, m
 
 var (
 	writes = []string{http.MethodPost}
+	puts   = []string{http.MethodPut}
 	reads  = []string{http.MethodGet, http.MethodHead}
 )
 
 var routes = []route{
 	{"/v1/brands/{brandId}/subscriptions", writes, (*handler).postDecision},
+	{"/v1/brands/{brandId}/unsubscribe-all", writes, (*handler).postBrandOptOut},
+	{"/v1/unsubscribe-all", writes, (*handler).postOptOut},
+	{"/v1/brands/{brandId}/contacts/{contactKey}/email", puts, (*handler).putEmail},
 	{"/v1/brands/{brandId}/subscription-requests/{id}", reads, (*handler).getRequest},
 	{"/v1/brands/{brandId}/contacts/{contactKey}/subscriptions", reads, (*handler).getSubscriptions},
 	{"/healthz", reads, (*handler).getHealth},

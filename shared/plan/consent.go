@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	"hubsync/shared/outbox"
@@ -13,6 +14,11 @@ type Observed struct {
 	At           time.Time // when the status was set, by HubSpot's clock; zero: unknown
 	Explanation  string    // where the portal returns it
 	Wide         []WideOptOut
+}
+
+// OptedOutOf reports whether exactly this wide opt-out is shown.
+func (o Observed) OptedOutOf(businessUnitID int64) bool {
+	return slices.ContainsFunc(o.Wide, func(w WideOptOut) bool { return w.BusinessUnitID == businessUnitID })
 }
 
 // WideOptOut is an opt-out of everything in the portal, or in one brand of it.
@@ -45,11 +51,18 @@ func (i Item) BlockingOptOut(env string, o Observed) (time.Time, bool) {
 		note(o.At)
 	}
 	for _, w := range o.Wide {
-		if w.BusinessUnitID == 0 || w.BusinessUnitID == i.Snapshot.BusinessUnitID {
+		ours := !w.At.IsZero() && slices.ContainsFunc(i.OwnWide, w.At.Equal)
+		if !ours && (w.BusinessUnitID == 0 || w.BusinessUnitID == i.Snapshot.BusinessUnitID) {
 			note(w.At)
 		}
 	}
 	return newest, blocked
+}
+
+// Covered reports whether a wide opt-out is shown that covers the item. One that may be
+// lifted does not block it, but what is shown as subscribed is then not mailable.
+func (i Item) Covered(o Observed) bool {
+	return o.OptedOutOf(0) || (i.Snapshot.BusinessUnitID != 0 && o.OptedOutOf(i.Snapshot.BusinessUnitID))
 }
 
 // isEcho reports whether the observed opt-out is one that we wrote: its time is

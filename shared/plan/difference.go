@@ -30,6 +30,9 @@ type Wanted struct {
 // anything but UNSUBSCRIBED is a difference, because an unset status is still mailable
 // in some accounts; a person whom HubSpot does not know needs no property.
 func (i Item) Difference(state string, r Record, others Wanted) string {
+	if i.Snapshot.SaysNothing() {
+		return ""
+	}
 	if want := StateOf(i.Desired); state != want {
 		return fmt.Sprintf("status is %s, must be %s", state, want)
 	}

@@ -28,6 +28,8 @@ type Item struct {
 	Explanation string // of the request's consent
 	// OwnOptOut is our last confirmed opt-out of this subscription.
 	OwnOptOut outbox.Stamp
+	// OwnWide are HubSpot's times of wide opt-outs of ours that cover this subscription.
+	OwnWide []time.Time
 }
 
 // ErrConfiguration says that a snapshot contradicts itself: no retry mends it.

@@ -23,14 +23,22 @@ type Checkable struct {
 	EmailKey                       string
 	UncertainUntil                 *time.Time // until then a call of ours may land
 	OwnOptOut                      outbox.Stamp
-	ReadAt                         time.Time // by the database's clock, before the look
+	OwnWide                        []time.Time // of ours, that cover it
+	ReadAt                         time.Time   // by the database's clock, before the look
 }
+
+// isLifted holds for a wide opt-out (as s) that a later consent lifted for some
+// subscription: whether HubSpot still shows it is not ours to say any more.
+const isLifted = `((s.product_id = '*' OR s.brand_id = '*') AND EXISTS (
+    SELECT 1 FROM contact_subscription_state o
+    WHERE o.contact_key = s.contact_key AND o.desired_state = 'subscribed' AND o.portal_id = s.portal_id
+      AND (s.brand_id = '*' OR o.brand_id = s.brand_id)))`
 
 // claimChecks takes what is due for a look: uncertain subscriptions (verify), or certain
 // ones (audit). Taking one moves its next look, so that two checks share nothing. A
 // subscription in flight, or whose newest event is not settled, is left for later: its
 // commit will say when to look.
-const claimChecks = `
+var claimChecks = `
 WITH due AS MATERIALIZED (
   SELECT s.contact_key, s.brand_id, s.product_id
   FROM contact_subscription_state s
@@ -41,19 +49,19 @@ WITH due AS MATERIALIZED (
 ),
 taken AS (
   UPDATE contact_subscription_state s
-  SET check_at = hubsync.now() + $4::interval
+  SET check_at = hubsync.now() + CASE WHEN ` + isLifted + ` THEN interval '1 day' ELSE $4::interval END
   FROM due d
   WHERE (s.contact_key, s.brand_id, s.product_id) = (d.contact_key, d.brand_id, d.product_id)
   RETURNING s.*
 )
 SELECT s.contact_key, s.brand_id, s.product_id, s.latest_sequence, s.fence, s.latest_event_id::text, s.desired_state,
        e.payload::text, r.consent::text, r.consent_at, coalesce(c.email_key, ''), s.uncertain_until, s.own_opt_out_stamp,
-       s.own_opt_out_event_id::text, s.own_opt_out_fence, hubsync.clock()
+       s.own_opt_out_event_id::text, s.own_opt_out_fence, hubsync.clock(), ` + ownWide("s", "s.portal_id") + `
 FROM taken s
 JOIN hubspot_outbox_events e ON e.id = s.latest_event_id
 JOIN subscription_requests r ON r.id = e.request_id
 JOIN contacts c ON c.contact_key = s.contact_key
-WHERE e.status IN ('synced', 'superseded', 'dead') AND c.erasing_at IS NULL
+WHERE e.status IN ('synced', 'superseded', 'dead') AND c.erasing_at IS NULL AND NOT ` + isLifted + `
   AND (s.lease_expires_at IS NULL OR s.lease_expires_at <= hubsync.clock())
   AND NOT (e.status = 'dead' AND s.uncertain_until IS NULL)
 ORDER BY s.contact_key, s.brand_id, s.product_id`
@@ -64,7 +72,7 @@ func (db *DB) ClaimChecks(ctx context.Context, portalID string, uncertain bool, 
 		var event, payload, consent string
 		var stamp stampColumns
 		if err = row.Scan(&c.ContactKey, &c.BrandID, &c.ProductID, &c.LatestSequence, &c.Fence, &event, &c.DesiredState, &payload,
-			&consent, &c.ConsentAt, &c.EmailKey, &c.UncertainUntil, &stamp.at, &stamp.event, &stamp.fence, &c.ReadAt); err != nil {
+			&consent, &c.ConsentAt, &c.EmailKey, &c.UncertainUntil, &stamp.at, &stamp.event, &stamp.fence, &c.ReadAt, &c.OwnWide); err != nil {
 			return c, err
 		}
 		c.Payload, c.Consent = []byte(payload), []byte(consent)

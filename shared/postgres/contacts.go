@@ -108,6 +108,9 @@ func (db *DB) ContactsBeingMade(ctx context.Context, portalID string, keys []str
 // Kinds of contact conflicts that are listed for a person to look at.
 const (
 	ConflictMoved = "address_changed_in_hubspot"
+	// ConflictWide: subscribed by a later consent, but HubSpot still shows an older opt-out
+	// of everything, and sends nothing. Only a person in HubSpot can lift it.
+	ConflictWide = "opted_out_of_all_in_hubspot"
 )
 
 const noteConflict = `

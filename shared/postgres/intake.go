@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"hubsync/shared/outbox"
@@ -91,23 +92,25 @@ func (db *DB) Accept(ctx context.Context, d Decision) (DecisionReceipt, error) {
 }
 
 func (db *DB) accept(ctx context.Context, d Decision) (DecisionReceipt, error) {
-	consent := d.Consent
+	return scanReceipt(db.pool.QueryRow(ctx, acceptQuery,
+		d.RequestID.String(), d.EventID.String(), d.BrandID, d.ProductID, d.ContactKey,
+		d.Email, d.EmailKey, string(d.DesiredState), d.IdempotencyKey, d.RequestHash,
+		d.Source, d.OccurredAt, consentOrNone(d.Consent), int16(d.Lane), textOrNull(d.Traceparent), d.UndatedWindow))
+}
+
+func consentOrNone(consent string) string {
 	if consent == "" {
-		consent = "{}"
+		return "{}"
 	}
-	var traceparent *string
-	if d.Traceparent != "" {
-		traceparent = &d.Traceparent
-	}
+	return consent
+}
+
+func scanReceipt(row pgx.Row) (DecisionReceipt, error) {
 	var r DecisionReceipt
 	var requestID, hash, status *string // NULL where nothing is stored under the key
 	var sequence *int64
 	var acceptedAt *time.Time
-	err := db.pool.QueryRow(ctx, acceptQuery,
-		d.RequestID.String(), d.EventID.String(), d.BrandID, d.ProductID, d.ContactKey,
-		d.Email, d.EmailKey, string(d.DesiredState), d.IdempotencyKey, d.RequestHash,
-		d.Source, d.OccurredAt, consent, int16(d.Lane), traceparent, d.UndatedWindow,
-	).Scan(&r.Outcome, &requestID, &hash, &status, &sequence, &acceptedAt)
+	err := row.Scan(&r.Outcome, &requestID, &hash, &status, &sequence, &acceptedAt)
 	if err != nil || requestID == nil {
 		return r, err
 	}

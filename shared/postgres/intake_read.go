@@ -101,7 +101,7 @@ FROM (SELECT $1::text AS brand_id, $2::text AS caller_key) q
 LEFT JOIN brands b ON b.id = q.brand_id
 LEFT JOIN contact_aliases a ON a.alias_key = q.caller_key
 LEFT JOIN contacts c ON c.contact_key = a.contact_key
-LEFT JOIN contact_subscription_state s ON s.contact_key = a.contact_key AND s.brand_id = q.brand_id
+LEFT JOIN contact_subscription_state s ON s.contact_key = a.contact_key AND s.brand_id = q.brand_id AND s.product_id <> '*'
 ORDER BY s.product_id`
 
 // ContactSubscriptions returns a brand's subscriptions of the contact that one of

@@ -52,6 +52,22 @@ func (s *storm) accept(i int) {
 	s.must(err)
 }
 
+func (s *storm) optOutOfAll(i int) {
+	email := fmt.Sprintf("p%d@example.com", rand.IntN(stormPeople))
+	_, err := s.db.UnsubscribeAll(s.t.Context(), postgres.Decision{
+		RequestID: uuid.Must(uuid.NewV7()), EventID: uuid.Must(uuid.NewV7()), BrandID: []string{"acme", "*"}[rand.IntN(2)],
+		ContactKey: email, Email: email, EmailKey: email, IdempotencyKey: fmt.Sprint(uuid.New(), i), RequestHash: "h", Source: "unsubscribe_all",
+	})
+	s.must(err)
+}
+
+func (s *storm) changeEmail() {
+	key := fmt.Sprintf("p%d@example.com", rand.IntN(stormPeople))
+	email := []string{key, "other-" + key}[rand.IntN(2)]
+	_, err := s.db.ChangeEmail(s.t.Context(), "acme", key, email, email)
+	s.must(err)
+}
+
 func (s *storm) relay() []uuid.UUID {
 	token := uuid.New()
 	routes := []postgres.Route{{PortalID: "main", Lane: outbox.LaneOptOut, Room: 50, Brands: []string{"acme"}}, {PortalID: "main", Lane: outbox.LaneLive, Room: 50, Brands: []string{"acme"}}}
@@ -130,6 +146,12 @@ func TestAThousandRoundsOverTheSameRowsWithoutADeadlock(t *testing.T) {
 			for s.rounds.Add(1) <= stormRounds {
 				ids := s.relay()
 				s.accept(0)
+				switch rand.IntN(40) {
+				case 0:
+					s.optOutOfAll(0)
+				case 1:
+					s.changeEmail()
+				}
 				s.work(append(ids, s.others()...))
 			}
 		})

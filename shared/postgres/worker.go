@@ -60,7 +60,8 @@ type Claim struct {
 	EmailKey       string
 	PreviousEmails []string
 	OwnOptOut      outbox.Stamp
-	RecordID       string // HubSpot's record of the contact in this portal, if one was confirmed
+	OwnWide        []time.Time // HubSpot's times of wide opt-outs of ours that cover it
+	RecordID       string      // HubSpot's record of the contact in this portal, if one was confirmed
 	Traceparent    string
 	LeaseLeft      time.Duration // of the lease that makes it busy
 }
@@ -87,7 +88,7 @@ FOR UPDATE`
 // event held it: that holder's calls may still land, so uncertainty is raised in this
 // very transaction, and the event travels alone from now on. A superseded event leaves
 // the lease as it is, because only its holder can say that nothing is in flight.
-const claimEvents = `
+var claimEvents = `
 WITH moment AS MATERIALIZED (SELECT hubsync.clock() AS at),
 judged AS MATERIALIZED (
   SELECT e.id, e.request_id, e.status, e.sequence, e.process_attempts,
@@ -175,7 +176,8 @@ SELECT j.id::text, j.verdict, coalesce(s.fence, 0), j.takeover, coalesce(u.proce
        c.previous_email_keys, s.own_opt_out_stamp, s.own_opt_out_event_id::text, s.own_opt_out_fence, coalesce(e.traceparent, ''),
        coalesce(greatest((extract(epoch FROM j.lease_left) * 1000)::bigint, 0), 0),
        coalesce((SELECT a.hubspot_id FROM contact_portal_records a
-                 WHERE a.contact_key = j.contact_key AND a.portal_id = e.portal_id), '')
+                 WHERE a.contact_key = j.contact_key AND a.portal_id = e.portal_id), ''),
+       ` + ownWide("j", "e.portal_id") + `
 FROM judged j
 JOIN hubspot_outbox_events e ON e.id = j.id
 JOIN subscription_requests r ON r.id = j.request_id
@@ -185,6 +187,14 @@ LEFT JOIN subscriptions s
   ON (s.contact_key, s.brand_id, s.product_id) = (j.contact_key, j.brand_id, j.product_id)
   AND j.verdict = 'claimed'
 ORDER BY j.id`
+
+// ownWide selects the times of our own wide opt-outs that cover a subscription: of its
+// brand, or of its portal.
+func ownWide(subscription, portal string) string {
+	return `ARRAY(SELECT w.own_opt_out_stamp FROM contact_subscription_state w
+             WHERE w.contact_key = ` + subscription + `.contact_key AND w.own_opt_out_stamp IS NOT NULL
+               AND (w.brand_id, w.product_id) IN ((` + subscription + `.brand_id, '*'), ('*', ` + portal + `)))`
+}
 
 // ClaimEvents claims the events of one message in one transaction. An id that names
 // no event is missing from the result.
@@ -219,7 +229,7 @@ func scanClaim(row pgx.CollectableRow) (Claim, error) {
 	err := row.Scan(&id, &c.Verdict, &c.Fence, &c.Takeover, &c.Attempts, &c.Waits, &c.Sequence,
 		&c.Lane, &c.PortalID, &c.ContactKey, &c.BrandID, &c.ProductID, &c.DesiredState, &payload,
 		&c.ConsentAt, &consent, &c.EmailKey, &c.PreviousEmails, &stamp.at, &stamp.event,
-		&stamp.fence, &c.Traceparent, &leaseLeftMs, &c.RecordID)
+		&stamp.fence, &c.Traceparent, &leaseLeftMs, &c.RecordID, &c.OwnWide)
 	if err != nil {
 		return Claim{}, err
 	}

@@ -179,7 +179,7 @@ func itemOf(c postgres.Checkable) (plan.Item, error) {
 	}
 	item := plan.Item{
 		EventID: c.LatestEvent, Desired: c.DesiredState, Snapshot: snapshot, ContactKey: c.ContactKey, Email: c.EmailKey, ConsentAt: c.ConsentAt,
-		OwnOptOut: c.OwnOptOut,
+		OwnOptOut: c.OwnOptOut, OwnWide: c.OwnWide,
 	}
 	return item, nil
 }

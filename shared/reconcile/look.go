@@ -221,6 +221,9 @@ func (l *look) find(i plan.Item, statuses hubspot.ReadResult, wide hubspot.WideR
 			s.observed.Wide = append(s.observed.Wide, plan.WideOptOut{BusinessUnitID: w.BusinessUnitID, At: w.At})
 		}
 	}
+	if i.Snapshot.Wide != "" && s.observed.OptedOutOf(i.Snapshot.BusinessUnitID) {
+		s.state = string(hubspot.Unsubscribed)
+	}
 	return s, true
 }
 

@@ -29,7 +29,22 @@ type Snapshot struct {
 	BusinessUnitID     int64    `json:"businessUnitId,omitempty"`
 	LegalBasis         string   `json:"legalBasis"`
 	Targets            []Target `json:"targets,omitempty"`
+	// Wide: the event is an opt-out of everything, and has no subscription type.
+	Wide Scope `json:"wide,omitempty"`
 }
+
+// Scope is how far an opt-out of everything goes.
+type Scope string
+
+// The scopes. A brand without a business unit has no wide opt-out in HubSpot: there the
+// opt-outs of its single subscriptions say it all.
+const (
+	WidePortal Scope = "portal"
+	WideBrand  Scope = "brand"
+)
+
+// SaysNothing reports whether a wide opt-out has no call of its own in HubSpot.
+func (s Snapshot) SaysNothing() bool { return s.Wide == WideBrand && s.BusinessUnitID == 0 }
 
 // Target is one place beside the preference that shows the subscription.
 type Target struct {

@@ -7,6 +7,7 @@ import (
 
 	"hubsync/shared/hubspot"
 	"hubsync/shared/plan"
+	"hubsync/shared/postgres"
 )
 
 // readConsents reads, for every open subscribe, what HubSpot shows for its address
@@ -29,7 +30,7 @@ func (j *job) readConsents(ctx context.Context) {
 	j.readStatuses(ctx, addresses, &read)
 	j.readWide(ctx, slices.DeleteFunc(addresses, func(a string) bool { return read.failed[a] != nil }), &read)
 	for _, r := range rows {
-		j.judgeConsent(r, read)
+		j.judgeConsent(ctx, r, read)
 	}
 }
 
@@ -121,7 +122,7 @@ func copyResults[V any](into, from map[string]V) {
 
 // judgeConsent fails a subscribe that was not read, lets one give way that an
 // opt-out forbids, and leaves the others open.
-func (j *job) judgeConsent(r *row, read consentReads) {
+func (j *job) judgeConsent(ctx context.Context, r *row, read consentReads) {
 	for i, address := range append([]string{r.claim.EmailKey}, r.claim.PreviousEmails...) {
 		observed, err := read.observed(address, r.item.Snapshot.SubscriptionTypeID)
 		if err != nil {
@@ -138,6 +139,17 @@ func (j *job) judgeConsent(r *row, read consentReads) {
 			r.giveWay(at)
 			return
 		}
+		if r.item.Covered(observed) {
+			j.noteWideConflict(ctx, r)
+		}
+	}
+}
+
+// noteWideConflict lists a subscribe that HubSpot will show and not act on. The list is
+// for people: without it the subscribe is as right.
+func (j *job) noteWideConflict(ctx context.Context, r *row) {
+	if err := j.worker.DB.NoteConflict(ctx, r.claim.ContactKey, postgres.ConflictWide, "portal "+j.portal.ID+", brand "+r.claim.BrandID); err != nil {
+		j.worker.Logger.Warn("a wide opt-out that stays could not be listed", "event", r.claim.EventID, "error", err.Error())
 	}
 }
 
@@ -153,18 +165,29 @@ func (c consentReads) observed(address string, subscriptionID int64) (plan.Obser
 	if statuses.Err != nil {
 		return plan.Observed{}, statuses.Err
 	}
-	wide, ok := c.wide[address]
-	if !ok {
-		return plan.Observed{}, errUnnamed
+	o, err := c.wideOf(address)
+	if err != nil {
+		return plan.Observed{}, err
 	}
-	if wide.Err != nil {
-		return plan.Observed{}, wide.Err
-	}
-	var o plan.Observed
 	for _, s := range statuses.Statuses {
 		if s.SubscriptionID == subscriptionID && s.State == hubspot.Unsubscribed {
 			o.Unsubscribed, o.At, o.Explanation = true, s.At, s.Explanation
 		}
+	}
+	return o, nil
+}
+
+// wideOf gathers the wide opt-outs that were read for one address.
+func (c consentReads) wideOf(address string) (o plan.Observed, err error) {
+	if err := c.failed[address]; err != nil {
+		return o, err
+	}
+	wide, ok := c.wide[address]
+	if !ok {
+		return o, errUnnamed
+	}
+	if wide.Err != nil {
+		return o, wide.Err
 	}
 	for _, s := range wide.Statuses {
 		if s.State == hubspot.Unsubscribed {

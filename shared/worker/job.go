@@ -77,7 +77,8 @@ func (j *job) run(ctx context.Context) {
 	for _, r := range j.rows {
 		r.prepare()
 	}
-	j.writePreferences(ctx, func(r *row) bool { return r.optsOut() })
+	j.writeWide(ctx)
+	j.writePreferences(ctx, func(r *row) bool { return r.optsOut() && !r.isWide() })
 	j.readConsents(ctx)
 	j.writePreferences(ctx, func(r *row) bool { return !r.optsOut() })
 	j.writeContacts(ctx)

@@ -63,7 +63,7 @@ func (r *row) prepare() {
 	r.item = plan.Item{
 		EventID: r.claim.EventID, Fence: r.claim.Fence, Desired: r.claim.DesiredState, Snapshot: snapshot,
 		ContactKey: r.claim.ContactKey, Email: r.claim.EmailKey, ConsentAt: r.claim.ConsentAt,
-		LegalBasis: c.LegalBasis, Explanation: c.Explanation, OwnOptOut: r.claim.OwnOptOut,
+		LegalBasis: c.LegalBasis, Explanation: c.Explanation, OwnOptOut: r.claim.OwnOptOut, OwnWide: r.claim.OwnWide,
 	}
 	r.configuration = plan.CheckSnapshot(snapshot)
 }
@@ -71,6 +71,8 @@ func (r *row) prepare() {
 func (r *row) open() bool {
 	return r.claim.Verdict == postgres.VerdictClaimed && r.failure.outcome == ""
 }
+
+func (r *row) isWide() bool { return r.item.Snapshot.Wide != "" }
 
 func (r *row) optsOut() bool { return r.claim.DesiredState == outbox.Unsubscribed }
 

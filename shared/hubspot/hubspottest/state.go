@@ -126,6 +126,22 @@ func (s *Server) OptOutOfAll(portal, email string, businessUnit int64, at time.T
 	s.account(portal).wide[wideCell{strings.ToLower(email), businessUnit}] = &wideStatus{stateUnsubscribed, at}
 }
 
+// LiftOptOutOfAll takes a wide opt-out back, as a person inside HubSpot can.
+func (s *Server) LiftOptOutOfAll(portal, email string, businessUnit int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.account(portal).wide, wideCell{strings.ToLower(email), businessUnit})
+}
+
+// OptedOutOfAll reports whether a wide opt-out is shown: of a brand, or (0) of the whole
+// portal.
+func (s *Server) OptedOutOfAll(portal, email string, businessUnit int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.account(portal).wide[wideCell{strings.ToLower(email), businessUnit}]
+	return w != nil && w.state == stateUnsubscribed
+}
+
 // ContactView is one record as a test sees it.
 type ContactView struct {
 	ID         string

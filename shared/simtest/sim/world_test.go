@@ -112,7 +112,7 @@ func (w *world) startEmulators() {
 	w.hubspot = hubspottest.New(hubspottest.Options{Now: w.clockOf("hubspot"), Seed: w.plan.seed, Portals: []hubspottest.Portal{
 		{ID: "main", HubID: 1, Token: tokens["main"], BurstLimit: burstLimit, BusinessUnits: []int64{7, 9}, Properties: []hubspottest.Property{property("news", "true", "yes", "false"), key},
 			Definitions: []hubspottest.Definition{{ID: 5, BusinessUnitID: 7}, {ID: 6, BusinessUnitID: 7}, {ID: 8, BusinessUnitID: 9}},
-			Lists:       []hubspottest.List{{ID: "41", ProcessingType: "MANUAL"}}, NoChangeTakesText: w.plan.seed%2 == 0, HidesExplanation: w.plan.seed%5 == 0},
+			Lists:       []hubspottest.List{{ID: "41", ProcessingType: "MANUAL"}}, NoChangeTakesText: w.plan.seed%2 == 0},
 		{ID: "other", HubID: 2, Token: tokens["other"], BurstLimit: 40, Plan: hubspottest.Professional, BusinessUnits: []int64{17},
 			Definitions: []hubspottest.Definition{{ID: 15, BusinessUnitID: 17}}, Properties: []hubspottest.Property{key}},
 	}})
