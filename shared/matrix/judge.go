@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Args are the arguments of the go command that runs the named tests and no others: their
@@ -27,20 +26,18 @@ func Args(cells []Cell) []string {
 // Results are what a run said of each test: "pass", "fail" or "skip".
 type Results struct {
 	Of     map[Test]string
-	Output map[Test]string        // of what did not pass
-	Took   map[Test]time.Duration // as go test prints it
+	Output map[Test]string // of what did not pass
 }
 
 // event is one line of `go test -json`.
 type event struct {
 	Action, Package, Test, Output string
-	Elapsed                       float64 // seconds
 }
 
 // ReadResults reads the output of `go test -json`. A package that does not compile has no
 // results: its tests did not run.
 func ReadResults(r io.Reader) (Results, error) {
-	results := Results{Of: map[Test]string{}, Output: map[Test]string{}, Took: map[Test]time.Duration{}}
+	results := Results{Of: map[Test]string{}, Output: map[Test]string{}}
 	decoder := json.NewDecoder(r)
 	for {
 		var e event
@@ -55,7 +52,7 @@ func ReadResults(r io.Reader) (Results, error) {
 		switch e.Action {
 		case "pass", "fail", "skip":
 			if t.Name != "" {
-				results.Of[t], results.Took[t] = e.Action, time.Duration(e.Elapsed*float64(time.Second))
+				results.Of[t] = e.Action
 			}
 			if e.Action == "pass" {
 				delete(results.Output, t)

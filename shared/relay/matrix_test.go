@@ -58,3 +58,24 @@ func TestARelayWaitsForItsDatabase(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Of one lane what has been due for longest goes first.
+func TestTheOldestOfALaneIsClaimedFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	events := w.accept("acme", "subscribed", outbox.LaneLive, 30)
+	for i, id := range events { // the last one accepted is due first
+		w.exec(`UPDATE hubspot_outbox_events SET next_attempt_at = now() - $2::int * interval '1 second' WHERE id = $1`, id.String(), i)
+	}
+	w.BatchSize = 10
+	w.pass()
+	for i, id := range events {
+		want := "pending"
+		if i >= 20 {
+			want = "queued"
+		}
+		if got := w.status(id); got != want {
+			t.Errorf("event %d, due for %d s, is %s, want %s", i, i, got, want)
+		}
+	}
+}

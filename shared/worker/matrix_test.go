@@ -132,3 +132,25 @@ func TestAMessageAboveTheWindowIsDoneInParts(t *testing.T) {
 		t.Errorf("%d calls over a limit of 10", n)
 	}
 }
+
+// Neither is tried again, so that somebody has to hear of it. What HubSpot refused is
+// kept with the id under which HubSpot's support finds it.
+func TestWhatIsNotTriedAgainIsAlarmed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, deliver := range map[string]func() int{
+		"malformed": func() int { return w.post("/", `{"eventId":1}`, subject).Code },
+		"unknown":   func() int { return w.deliver(uuid.New()).Code },
+	} {
+		w.logs.Reset()
+		code := deliver()
+		w.expect(name+": reply", code, map[string]int{"malformed": 489, "unknown": 200}[name])
+		if !strings.Contains(w.logs.String(), "level=ERROR") {
+			t.Errorf("%s: no alarm: %s", name, w.logs.String())
+		}
+	}
+	w.hubspot.SetFaults(hubspottest.Fault{Probability: 1, Status: 400})
+	id := w.accept(decision{state: "unsubscribed", product: "plain"})
+	w.expect("refused by HubSpot", w.deliver(id).Code, 489)
+	w.expect("its correlation id is kept", w.text(`SELECT (last_error_summary ~ '\(correlation [0-9a-f-]{8,}\)')::text FROM hubspot_outbox_events WHERE id = $1`, id.String()), true)
+}
