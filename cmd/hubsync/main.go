@@ -76,7 +76,7 @@ Start with 'hubsync demo': it runs all of it on this machine and shows the resul
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newDemo(), newDev(), newSoak(), newMigrate(), newEmulate())
+	root.AddCommand(newDemo(), newDev(), newSoak(), newMigrate(), newImport(getenv), newEmulate())
 	root.AddCommand(operators(getenv)...)
 	root.AddCommand(newReference())
 	return root

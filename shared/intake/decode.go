@@ -67,11 +67,17 @@ func decodeBody(raw []byte, known func(*body) members) (body, []fieldError) {
 	if problem := precheck(raw); problem != nil {
 		return b, []fieldError{*problem}
 	}
+	problems := decodeMembers(raw, known(&b))
+	return b, problems
+}
+
+// decodeMembers reads one object that passed precheck into its members.
+func decodeMembers(raw []byte, known members) []fieldError {
 	r := reader{decoder: jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))}
-	if err := r.document(known(&b)); err != nil {
-		return b, []fieldError{syntaxError(err)}
+	if err := r.document(known); err != nil {
+		return []fieldError{syntaxError(err)}
 	}
-	return b, r.errors
+	return r.errors
 }
 
 func precheck(raw []byte) *fieldError {

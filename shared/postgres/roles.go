@@ -68,7 +68,7 @@ var Roles = []Role{
 
 // forOperators are the tables that no function's role may touch: they are for the admin
 // function, which connects as the database's owner.
-var forOperators = []string{"hubspot_targets", "operator_actions", "goose_db_version"}
+var forOperators = []string{"hubspot_targets", "operator_actions", "imports", "goose_db_version"}
 
 // GrantRoles makes the roles that are missing and gives each exactly its rights, in one
 // transaction. It needs the right to make roles, as the owner of an RDS database has it,
