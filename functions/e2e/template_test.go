@@ -90,7 +90,7 @@ func standIn(template map[string]any, v any) string {
 		return standIn(template, parts[1])
 	}
 	text := fmt.Sprint(m["Fn::Sub"])
-	return strings.NewReplacer("${AWS::StackName}", "hubsync", "${WorkerFunctionUrl.FunctionUrl}", ownURL).Replace(text)
+	return strings.NewReplacer("${AWS::StackName}", "hubsync", "${Api}", "a1b2c3", "${AWS::Region}", "eu-central-1", "${AWS::URLSuffix}", "example.com", "${WorkerFunctionUrl.FunctionUrl}", ownURL).Replace(text)
 }
 
 // readsVariable reports whether the sources that a function's configuration is read by

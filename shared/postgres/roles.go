@@ -44,6 +44,7 @@ var Roles = []Role{
 	{"hubsync_intake", settings("9s", "2s"), map[string]string{
 		"brands": read, "subscription_products": read, "brand_target_mappings": read, "brand_subscription_routes": read, "hubspot_portals": read,
 		"contacts": readWrite, "contact_aliases": readWrite, "contact_conflicts": readWrite, "contact_brand_opt_outs": readWrite,
+		"contact_portal_records":     read, // HubSpot's notifications name records
 		"contact_subscription_state": readWrite, "subscription_requests": readWrite, "hubspot_outbox_events": readWrite,
 	}},
 	{"hubsync_relay", settings("20s", "5s"), map[string]string{

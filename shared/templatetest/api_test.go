@@ -8,6 +8,7 @@ import (
 
 	"hubsync/shared/intake"
 	"hubsync/shared/reconcile"
+	"hubsync/shared/webhook"
 )
 
 // TestAPIHasTheRoutesOfTheHandlers compares the API's routes with intake's. Whoever adds a
@@ -20,7 +21,9 @@ func TestAPIHasTheRoutesOfTheHandlers(t *testing.T) {
 		p := e.properties(id)
 		got[fmt.Sprint(p["RouteKey"])] = canonical(p["AuthorizationType"]) + " " + fmt.Sprint(at(p, "Target", "Fn::Sub"))
 	}
-	want := map[string]string{"GET " + reconcile.Path: "NONE integrations/${ReconcileIntegration}"}
+	want := map[string]string{
+		"GET " + reconcile.Path: "NONE integrations/${ReconcileIntegration}", "POST " + webhook.Path: "NONE integrations/${IntakeIntegration}",
+	}
 	for _, route := range intake.Routes() {
 		method, path, _ := strings.Cut(route, " ")
 		want[method+" "+path] = "NONE integrations/${IntakeIntegration}"

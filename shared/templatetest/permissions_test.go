@@ -76,7 +76,7 @@ func TestEachFunctionMayDoItsOwnOnly(t *testing.T) {
 	always := []string{"logs:CreateLogStream", "logs:PutLogEvents", "sqs:SendMessage"}
 	for role, want := range map[string]struct{ actions, names []string }{
 		"AdminRole":  {[]string{"secretsmanager:GetSecretValue"}, []string{"MasterUserSecret"}},
-		"IntakeRole": {[]string{"rds-db:connect"}, []string{"/hubsync_intake"}},
+		"IntakeRole": {[]string{"rds-db:connect", "secretsmanager:GetSecretValue"}, []string{"/hubsync_intake", "HubSpotWebhookSecret"}},
 		"RelayRole":  {[]string{"rds-db:connect", "secretsmanager:GetSecretValue"}, []string{"/hubsync_relay", "QStashTokenSecret"}},
 		"WorkerRole": {[]string{"rds-db:connect", "secretsmanager:GetSecretValue"},
 			[]string{"/hubsync_worker", "QStashCurrentKeySecret", "QStashNextKeySecret", "RedisUrlSecret", "/hubspot-token/"}},
@@ -100,7 +100,7 @@ func TestEachFunctionMayDoItsOwnOnly(t *testing.T) {
 			t.Errorf("%s may %v, want %v", role, got, wanted)
 		}
 		for _, mark := range []string{"MasterUserSecret", "/hubsync_intake", "/hubsync_relay", "/hubsync_worker", "/hubsync_reconcile",
-			"QStashTokenSecret", "QStashCurrentKeySecret", "QStashNextKeySecret", "RedisUrlSecret", "CronSecret", "/hubspot-token/"} {
+			"QStashTokenSecret", "QStashCurrentKeySecret", "QStashNextKeySecret", "RedisUrlSecret", "CronSecret", "HubSpotWebhookSecret", "/hubspot-token/"} {
 			if has, wants := strings.Contains(resources, mark), slices.Contains(want.names, mark); has != wants {
 				t.Errorf("%s and %s: %v, want %v", role, mark, has, wants)
 			}
