@@ -170,7 +170,7 @@ func TestADecisionArrivesWithinItsBound(t *testing.T) {
 		}},
 		{"HubSpot is away", time.Minute, func(h *hours, _ uuid.UUID) {
 			h.hubspot.SetFaults(hubspottest.Fault{Probability: 1, Status: 503})
-			h.pass(5*time.Minute, step, nil)
+			h.pass(7*time.Minute, step, nil) // long enough for the breaker's longest wait
 			h.hubspot.SetFaults()
 		}},
 		{"HubSpot refuses the token", time.Minute, func(h *hours, id uuid.UUID) {
