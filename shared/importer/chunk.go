@@ -130,6 +130,7 @@ func claimedTime(text string, optOut bool) (full string, ok bool) {
 var refusals = map[postgres.DecisionOutcome]intake.RowProblem{
 	postgres.DecisionUnknownBrand:   {Field: "brandId", Code: "unknown_brand", Detail: "does not exist"},
 	postgres.DecisionUnknownProduct: {Field: "productId", Code: "unknown_product", Detail: "has no active mapping of this brand"},
+	postgres.DecisionExpired:        {Field: "idempotencyKey", Code: "key_expired", Detail: "was used longer ago than keys are honoured"},
 	postgres.DecisionGone:           {Field: "contactKey", Code: "gone", Detail: "belongs to a contact that was erased, or is being erased"},
 }
 

@@ -175,6 +175,10 @@ func (h *handler) receipt(d decision, row postgres.Decision, stored postgres.Dec
 		return notFound("unknown-product", "This brand has no such product.").about(d.brandID, "")
 	case postgres.DecisionGone:
 		return gone().about(d.brandID, d.productID)
+	case postgres.DecisionExpired:
+		return refusal(http.StatusGone, "key-expired", "The key was used long ago",
+			"This Idempotency-Key belongs to a request whose receipt is not kept any more; nothing was stored. A new decision needs a new key.").
+			about(d.brandID, d.productID)
 	case postgres.DecisionReplayed:
 		if stored.RequestHash != row.RequestHash {
 			return refusal(http.StatusUnprocessableEntity, "key-reused", "The key was used for another request",

@@ -36,7 +36,8 @@ const (
 	DecisionReplayed       DecisionOutcome = "replayed"   // the key has a receipt already; RequestHash is that of the first request
 	DecisionUnknownBrand   DecisionOutcome = "unknown_brand"
 	DecisionUnknownProduct DecisionOutcome = "unknown_product"
-	DecisionGone           DecisionOutcome = "gone" // the contact is being erased, or was
+	DecisionGone           DecisionOutcome = "gone"    // the contact is being erased, or was
+	DecisionExpired        DecisionOutcome = "expired" // the key was used longer ago than keys are honoured
 )
 
 // Decision is a validated request, ready to be stored. The ids are UUIDv7 made by

@@ -38,8 +38,8 @@ SELECT r.product_id, r.desired_state, r.sync_status, coalesce(r.status_reason, '
        coalesce(e.status, ''), coalesce(e.process_attempts, 0),
        CASE WHEN e.completed_at IS NULL THEN e.next_attempt_at END, e.completed_at,
        coalesce(e.last_error_code, '')
-FROM subscription_requests r
-LEFT JOIN hubspot_outbox_events e ON e.request_id = r.id
+FROM every_request r
+LEFT JOIN every_event e ON e.request_id = r.id
 WHERE r.id = $1::uuid AND r.brand_id = $2::text
 ORDER BY e.revision`
 

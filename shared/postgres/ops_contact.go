@@ -62,7 +62,7 @@ const selectRequests = `
 SELECT r.id::text, r.brand_id, r.product_id, r.desired_state, coalesce(r.sequence, 0), r.source, r.sync_status, coalesce(r.status_reason, ''),
        r.request_hash, coalesce(r.consent ->> 'legalBasis', ''), encode(sha256(convert_to(r.consent::text, 'UTF8')), 'hex'),
        r.occurred_at, r.consent_at, r.created_at
-FROM subscription_requests r
+FROM every_request r
 WHERE r.contact_key = $1
 ORDER BY r.created_at, r.id`
 
@@ -71,7 +71,7 @@ func (db *DB) Requests(ctx context.Context, contactKey string) ([]RequestRow, er
 	return list(ctx, db, "read a contact's decisions", pgx.RowToStructByPos[RequestRow], selectRequests, contactKey)
 }
 
-const selectContactEvents = eventColumns + `
+const selectContactEvents = eventColumns + everyEvent + `
 WHERE r.contact_key = $1
 ORDER BY e.created_at, e.id`
 

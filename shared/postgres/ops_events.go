@@ -48,8 +48,15 @@ SELECT e.id::text, e.request_id::text, e.status, e.portal_id, e.lane, r.brand_id
        coalesce(e.sequence, 0), e.revision, e.generation, e.mapping_version, e.publish_attempts, e.process_attempts, e.process_waits,
        coalesce(e.last_error_code, ''), coalesce(e.last_error_summary, ''), coalesce(r.status_reason, ''),
        e.created_at, e.published_at, e.next_attempt_at, e.completed_at, coalesce(e.qstash_message_id, ''),
-       coalesce(e.superseded_by::text, ''), e.travels_alone
+       coalesce(e.superseded_by::text, ''), e.travels_alone`
+
+// Lists are of what is at work; what is asked for by its id may be in history.
+const (
+	hotEvent = `
 FROM hubspot_outbox_events e JOIN subscription_requests r ON r.id = e.request_id`
+	everyEvent = `
+FROM every_request r JOIN every_event e ON e.request_id = r.id`
+)
 
 // EventFilter selects events; empty members select all.
 type EventFilter struct {
@@ -63,7 +70,7 @@ type EventFilter struct {
 	Limit      int
 }
 
-const listEvents = eventColumns + `
+const listEvents = eventColumns + hotEvent + `
 WHERE ($1 = '' OR e.status = $1 OR ($1 = 'open' AND e.completed_at IS NULL))
   AND ($2 = '' OR e.last_error_code = $2) AND ($3 = '' OR e.portal_id = $3) AND ($4 = '' OR e.brand_id = $4)
   AND ($5 = '' OR r.product_id = $5)
@@ -78,7 +85,7 @@ func (db *DB) Events(ctx context.Context, f EventFilter) ([]EventRow, error) {
 }
 
 // An event by its id, or the newest one of a request.
-const selectEvent = eventColumns + `
+const selectEvent = eventColumns + everyEvent + `
 WHERE e.id = $1 OR e.request_id = $1
 ORDER BY e.id <> $1, e.revision DESC
 LIMIT 1`
@@ -152,7 +159,7 @@ type ReceiptRow struct {
 
 const selectReceipts = `
 SELECT event_id::text, operation, desired_hash, outcome, coalesce(correlation_id, ''), hubspot_at, confirmed_at
-FROM hubspot_operation_receipts
+FROM every_receipt
 WHERE event_id = ANY($1::uuid[])
 ORDER BY confirmed_at, operation, id`
 

@@ -46,6 +46,7 @@ var Roles = []Role{
 		"contacts": readWrite, "contact_aliases": readWrite, "contact_conflicts": readWrite, "contact_brand_opt_outs": readWrite,
 		"contact_portal_records":     read, // HubSpot's notifications name records
 		"contact_subscription_state": readWrite, "subscription_requests": readWrite, "hubspot_outbox_events": readWrite,
+		"settled_keys": read, "retention": read, "every_request": read, "every_event": read,
 	}},
 	{"hubsync_relay", settings("20s", "5s"), map[string]string{
 		"brands": read, "hubspot_portals": read, "pauses": read, "service_breakers": readAll, "hubspot_outbox_events": readChange,
@@ -68,8 +69,12 @@ var Roles = []Role{
 }
 
 // forOperators are the tables that no function's role may touch: they are for the admin
-// function, which connects as the database's owner.
-var forOperators = []string{"hubspot_targets", "operator_actions", "imports", "goose_db_version"}
+// function, which connects as the database's owner. History is written by a function of
+// the owner's.
+var forOperators = []string{
+	"hubspot_targets", "operator_actions", "imports", "goose_db_version",
+	"subscription_requests_history", "hubspot_outbox_events_history", "hubspot_operation_receipts_history", "every_receipt",
+}
 
 // GrantRoles makes the roles that are missing and gives each exactly its rights, in one
 // transaction. It needs the right to make roles, as the owner of an RDS database has it,

@@ -209,3 +209,24 @@ func TestASweepWithoutTimeLeavesTheRestToTheNext(t *testing.T) {
 }
 
 func readerOf(text string) *strings.Reader { return strings.NewReader(text) }
+
+// TestARunMovesWhatWasSettledLongAgo: the newest event of a subscription stays.
+func TestARunMovesWhatWasSettledLongAgo(t *testing.T) {
+	t.Parallel()
+	r, pool := newWorld(t)
+	old, newest := insert(t, pool, "main", "synced", 0), insert(t, pool, "main", "synced", 0)
+	exec(t, pool, `UPDATE contact_subscription_state SET lease_event_id = NULL`)
+	exec(t, pool, `UPDATE contact_subscription_state SET latest_event_id = gen_random_uuid() WHERE latest_event_id = $1::uuid`, old.String())
+	exec(t, pool, `UPDATE subscription_requests SET sync_status = 'synced', created_at = now() - interval '91 days'`)
+	exec(t, pool, `UPDATE hubspot_outbox_events SET completed_at = now() - interval '91 days'`)
+	if _, err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var left, moved string
+	if err := pool.QueryRow(t.Context(), `SELECT (SELECT string_agg(id::text, ' ') FROM hubspot_outbox_events), (SELECT string_agg(id::text, ' ') FROM hubspot_outbox_events_history)`).Scan(&left, &moved); err != nil {
+		t.Fatal(err)
+	}
+	if left != newest.String() || moved != old.String() {
+		t.Errorf("left %s, moved %s; the old one is %s", left, moved, old)
+	}
+}
