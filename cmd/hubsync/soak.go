@@ -38,6 +38,7 @@ meanwhile. It removes everything it started.`,
 	flags.IntVar(&f.Subscriptions, "subscriptions", 20_000, "on how many subscriptions")
 	flags.IntVar(&f.Clients, "clients", 16, "how many clients send side by side")
 	flags.BoolVar(&f.Bulk, "bulk", false, "make a backlog of subscribes first, and measure its drain")
+	flags.BoolVar(&f.Audit, "audit", false, "audit everything in turns, and measure live decisions with and without it")
 	flags.Uint64Var(&f.Seed, "seed", 1, "of the random decisions")
 	flags.Float64Var(&f.rateScale, "rate-scale", 20, "multiply HubSpot's limits and our own")
 	flags.StringVar(&f.faults, "faults", "", "misbehave: duplicate,shuffle,lose-replies=0.05")

@@ -27,7 +27,10 @@ type SoakOptions struct {
 	// Bulk imports Decisions subscribes while HubSpot is paused, then measures how fast
 	// they drain, and how long an opt-out takes meanwhile.
 	Bulk bool
-	Seed uint64
+	// Audit drains the backlog first, then sends live decisions in turns with and without
+	// an audit of everything beside them.
+	Audit bool
+	Seed  uint64
 }
 
 // soakBrands is how many brands share the account.
@@ -79,7 +82,7 @@ type soak struct {
 func (s *soak) run(ctx context.Context) (*SoakReport, error) {
 	started := time.Now()
 	load := s.live
-	if s.Bulk {
+	if s.Bulk || s.Audit {
 		load = s.backlog
 	}
 	if err := load(ctx); err != nil {
@@ -87,12 +90,12 @@ func (s *soak) run(ctx context.Context) (*SoakReport, error) {
 	}
 	fed := time.Now()
 	var probes []probe
-	if s.Bulk {
+	if s.Bulk || s.Audit {
 		if err := s.world.DB.ResumePortal(ctx, "main"); err != nil {
 			return nil, err
 		}
 		fed = time.Now()
-		stop := s.probe(ctx)
+		stop := s.probe(ctx, "probe", "unsubscribed")
 		err := s.drained(ctx)
 		if probes = stop(); err != nil {
 			return nil, err
@@ -101,8 +104,15 @@ func (s *soak) run(ctx context.Context) (*SoakReport, error) {
 	if err := s.world.Quiet(ctx); err != nil {
 		return nil, err
 	}
+	var audit *AuditReport
+	if s.Audit {
+		var err error
+		if audit, err = s.audits(ctx); err != nil {
+			return nil, err
+		}
+	}
 	r := &SoakReport{
-		Decisions: s.Decisions, Refused: int(s.refused.Load()),
+		Decisions: s.Decisions, Refused: int(s.refused.Load()), Audit: audit,
 		FeedSeconds: fed.Sub(started).Seconds(), DrainSeconds: time.Since(fed).Seconds() - quietFor.Seconds(),
 	}
 	return r, r.judge(ctx, s, fed, probes)
@@ -225,16 +235,17 @@ func (s *soak) drained(ctx context.Context) error {
 	}
 }
 
-// probe sends an opt-out now and then, until stop is called.
-func (s *soak) probe(ctx context.Context) (stop func() []probe) {
+// probe sends decisions of new people now and then, until stop is called.
+func (s *soak) probe(ctx context.Context, name, state string) (stop func() []probe) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan []probe, 1)
 	go func() {
 		var sent []probe
 		every(ctx, probeEvery, func() {
-			brand, email := s.person(s.Subscriptions + len(sent))
+			brand, _ := s.person(len(sent))
+			email := fmt.Sprintf("%s-%d@example.com", name, len(sent))
 			at := time.Now()
-			if s.post(ctx, fmt.Sprintf("probe-%d", len(sent)), brand, email, "unsubscribed") == nil {
+			if s.post(ctx, email, brand, email, state) == nil {
 				sent = append(sent, probe{email, at})
 			}
 		})

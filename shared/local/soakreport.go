@@ -37,7 +37,9 @@ type SoakReport struct {
 	Utilisation float64 `json:"utilisation"`
 	OptOuts     int     `json:"optOuts"` // sent while the backlog drained
 	OptOutMs    Latency `json:"optOutMs"`
-	OK          bool    `json:"ok"`
+	// Audit is what an audit of everything did to live decisions; nil without --audit.
+	Audit *AuditReport `json:"audit,omitempty"`
+	OK    bool         `json:"ok"`
 
 	problems []string
 }
@@ -67,7 +69,7 @@ func (r *SoakReport) judge(ctx context.Context, s *soak, fed time.Time, probes [
 	}
 	r.drain(ledger, fed)
 	r.optOuts(ledger, probes)
-	r.OK = r.OutOfOrder+r.Mismatches+r.Dead == 0 && r.MaxInWindow <= r.Limit
+	r.OK = r.OutOfOrder+r.Mismatches+r.Dead+len(r.problems) == 0 && r.MaxInWindow <= r.Limit
 	return nil
 }
 
@@ -109,10 +111,11 @@ func (r *SoakReport) order(ctx context.Context, w *World, ledger []hubspottest.C
 	return nil
 }
 
-// eventOf takes the event's id out of a write's marker.
+// eventOf takes the event's id out of a write's marker, which names its attempt.
 func eventOf(explanation string) string {
-	mark := strings.TrimSuffix(explanation, "]")
-	return mark[strings.LastIndexByte(mark, ':')+1:]
+	attempt := explanation[strings.LastIndexByte(explanation, ':')+1:]
+	event, _, _ := strings.Cut(attempt, ".")
+	return event
 }
 
 func (r *SoakReport) ends(ctx context.Context, w *World) error {
@@ -154,6 +157,11 @@ func (r *SoakReport) drain(ledger []hubspottest.Call, fed time.Time) {
 }
 
 func (r *SoakReport) optOuts(ledger []hubspottest.Call, probes []probe) {
+	r.OptOuts, r.OptOutMs = waits(ledger, probes)
+}
+
+// waits tells how long each probe took from being sent to HubSpot's ledger.
+func waits(ledger []hubspottest.Call, probes []probe) (n int, l Latency) {
 	written := map[string]time.Time{}
 	for _, c := range ledger {
 		for _, w := range c.Writes {
@@ -169,9 +177,10 @@ func (r *SoakReport) optOuts(ledger []hubspottest.Call, probes []probe) {
 		}
 	}
 	slices.Sort(ms)
-	if r.OptOuts = len(ms); len(ms) > 0 {
-		r.OptOutMs = Latency{P50: ms[len(ms)/2], P99: ms[min(len(ms)*99/100, len(ms)-1)]}
+	if len(ms) > 0 {
+		l = Latency{P50: ms[len(ms)/2], P99: ms[min(len(ms)*99/100, len(ms)-1)]}
 	}
+	return len(ms), l
 }
 
 func (r *SoakReport) say(format string, args ...any) {
