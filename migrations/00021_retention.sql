@@ -37,9 +37,10 @@ CREATE TABLE settled_keys (
   accepted_at timestamptz NOT NULL
 );
 
--- Ids and keys hold no control characters, so the parts cannot run into each other.
+-- Ids and keys hold no control characters, so the parts cannot run into each other. Where it
+-- is an index condition, accept_v1 spells it out: called there, it costs a fifth of a decision.
 CREATE FUNCTION hubsync.key_hash_v1(p_brand_id text, p_product_id text, p_key text) RETURNS bytea
-LANGUAGE sql IMMUTABLE AS $$ SELECT sha256(convert_to(p_brand_id || chr(1) || p_product_id || chr(1) || p_key, 'UTF8')) $$;
+LANGUAGE sql STABLE AS $$ SELECT sha256(convert_to(p_brand_id || chr(1) || p_product_id || chr(1) || p_key, 'UTF8')) $$;
 
 -- What evidence and the answers about one request read: hot rows and history.
 CREATE VIEW every_request AS
@@ -220,7 +221,7 @@ BEGIN
   LEFT JOIN brand_subscription_routes t ON t.brand_id = p_brand_id AND t.product_id = p_product_id AND t.active
   LEFT JOIN contacts c ON c.email_key = p_email_key AND c.erased_at IS NULL
   LEFT JOIN contact_aliases a ON a.alias_key = p_caller_key
-  LEFT JOIN settled_keys k ON k.key_hash = hubsync.key_hash_v1(p_brand_id, p_product_id, p_idempotency_key);
+  LEFT JOIN settled_keys k ON k.key_hash = sha256(convert_to(p_brand_id || chr(1) || p_product_id || chr(1) || p_idempotency_key, 'UTF8'));
   IF v_seen.id IS NOT NULL THEN
     RETURN QUERY SELECT 'replayed'::text, v_seen.id, v_seen.request_hash,
       v_seen.sync_status, v_seen.sequence, v_seen.created_at;
